@@ -33,7 +33,7 @@ var permissionTexts = map[string]string{
 	"jobs.trigger":      "run jobs now",
 	"jobs.operate":      "pause, resume, skip, backfill, cancel, terminate and retry",
 	"queues.operate":    "drop dead letters in the cluster; to edit and replay them takes jobs.write and jobs.trigger too",
-	"jobs.write":        "create, change and delete jobs, and see their inputs",
+	"jobs.write":        "create, change and delete jobs, and see their inputs; delete ended runs and their payloads",
 	"definitions.write": "apply documents, and change calendars",
 	"modules.write":     "push, sign, delete and collect modules; to try a script takes jobs.trigger too",
 	"kv.write":          "change values",

@@ -59,7 +59,7 @@ var allowed = map[string][]string{
 
 	"Runs/ReadLog": operators, "Values/GetValue": operators, "Values/ListValues": operators, "Values/ListBuckets": operators,
 	"Jobs/PauseJob": operators, "Jobs/ResumeJob": operators, "Jobs/SkipNext": operators, "Jobs/BackfillJob": operators, "Jobs/BulkJobs": operators,
-	"Runs/CancelRun": operators, "Runs/TerminateRun": operators, "Runs/RetryRun": operators, "Runs/BulkRuns": operators,
+	"Runs/CancelRun": operators, "Runs/TerminateRun": operators, "Runs/RetryRun": operators, "Runs/DeleteRun": writers, "Runs/BulkRuns": operators,
 	"Queues/DropDeadLetters": operators, "Jobs/TriggerJob": starters,
 	"Queues/EditDeadLetter": coders, "Queues/ReplayDeadLetters": coders,
 
@@ -338,6 +338,8 @@ func TestNested(t *testing.T) {
 		{"an operation that retries", apiv1.Operations_StartOperation_FullMethodName, operation("runs.retry"), operators},
 		{"an operation that pauses", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.pause"), operators},
 		{"an operation that triggers", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.run"), starters},
+		{"an operation that deletes runs", apiv1.Operations_StartOperation_FullMethodName, operation("runs.delete"), writers},
+		{"an operation that deletes payloads", apiv1.Operations_StartOperation_FullMethodName, operation("runs.purge"), writers},
 		{"an operation that deletes", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.delete"), writers},
 		{"an operation that sets fields", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.set"), writers},
 		{"an unknown operation", apiv1.Operations_StartOperation_FullMethodName, operation("of a newer version"), operators},

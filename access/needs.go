@@ -126,7 +126,7 @@ func operationPermission(kind string) string {
 	switch kind {
 	case "jobs.run":
 		return "jobs.trigger"
-	case "jobs.delete", "jobs.set":
+	case "jobs.delete", "jobs.set", "runs.delete", "runs.purge":
 		return "jobs.write"
 	}
 	return "jobs.operate"

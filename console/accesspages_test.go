@@ -250,7 +250,7 @@ func TestNothingForbiddenIsOffered(t *testing.T) {
 			continue // likewise
 		}
 		ofAccess := (strings.HasPrefix(path, "/access") || strings.HasPrefix(path, "/audit")) && path != "/access/sessions"
-		if ofAccess || strings.HasSuffix(path, "/delete") || strings.Contains(path, "/drop") || strings.Contains(path, "/cancel") || strings.Contains(path, "/rollback") || strings.HasSuffix(path, "/backfill") {
+		if ofAccess || strings.HasSuffix(path, "/delete") || strings.HasSuffix(path, "/purge") || strings.Contains(path, "/drop") || strings.Contains(path, "/cancel") || strings.Contains(path, "/rollback") || strings.HasSuffix(path, "/backfill") {
 			continue // forms that no page of a viewer leads to
 		}
 		resp, body := s.do(t, "GET", path, nil)
@@ -264,7 +264,7 @@ func TestNothingForbiddenIsOffered(t *testing.T) {
 			}
 			t.Errorf("%s offers a form:\n%.300s", path, head)
 		}
-		for _, forbidden := range []string{`/delete"`, "/drop", "/cancel", `/rollback"`, `/backfill"`, `/edit"`, "/jobs/new", "/access/users", `href="/audit`, `id="log"`, `/input"`, "/enable", "/disable", `cordon"`, `/drain"`, `/undrain"`, `/move"`, `/split"`, `/merge"`} {
+		for _, forbidden := range []string{`/delete"`, `/purge"`, "/drop", "/cancel", `/rollback"`, `/backfill"`, `/edit"`, "/jobs/new", "/access/users", `href="/audit`, `id="log"`, `/input"`, "/enable", "/disable", `cordon"`, `/drain"`, `/undrain"`, `/move"`, `/split"`, `/merge"`} {
 			if strings.Contains(body, forbidden) {
 				t.Errorf("%s offers %s", path, forbidden)
 			}

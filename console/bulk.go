@@ -67,14 +67,16 @@ func (b bulkView) Choice(name string) string { return b.Choices.Get(name) }
 func (b bulkView) Shown() int { return len(b.Found.Runs) + len(b.Found.Jobs) }
 
 // Harms reports whether the change takes something away.
-func (b bulkView) Harms() bool { return b.Kind() == "jobs.delete" || b.Kind() == "runs.cancel" }
+func (b bulkView) Harms() bool {
+	return slices.Contains([]string{"jobs.delete", "runs.cancel", "runs.delete", "runs.purge"}, b.Kind())
+}
 
 // bulkPermission returns the permission that a kind needs.
 func bulkPermission(kind string) string {
 	switch kind {
 	case "jobs.run":
 		return "jobs.trigger"
-	case "jobs.delete", "jobs.set":
+	case "jobs.delete", "jobs.set", "runs.delete", "runs.purge":
 		return "jobs.write"
 	}
 	return "jobs.operate"
@@ -140,7 +142,7 @@ func fitsState(kind, state string) bool {
 	case "live":
 		return kind == "runs.cancel"
 	case "ended", "unsuccessful":
-		return kind == "runs.retry"
+		return kind != "runs.cancel"
 	}
 	return (kind == "runs.cancel") != job.State(state).Terminal()
 }

@@ -563,6 +563,25 @@ func (f *fakeAPI) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv
 	return f.GetRun(context.Background(), &apiv1.GetRunRequest{Id: r.Id})
 }
 
+func (f *fakeAPI) DeleteRun(_ context.Context, r *apiv1.DeleteRunRequest) (*apiv1.DeleteRunResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, run := range f.runs {
+		switch {
+		case run.Id != r.Id:
+			continue
+		case run.FinishedAt == nil:
+			return nil, status.Error(codes.FailedPrecondition, "it is live: cancel it first")
+		case r.PayloadOnly:
+			run.PayloadDeletedAt, run.Input, run.Output = timestamppb.Now(), "", ""
+		default:
+			f.runs = slices.Delete(f.runs, i, i+1)
+		}
+		return &apiv1.DeleteRunResponse{Runs: 1}, nil
+	}
+	return nil, status.Error(codes.NotFound, "there is no such run")
+}
+
 func (f *fakeAPI) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServer[apiv1.Run]) error {
 	for {
 		f.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 // The kinds of operations that the console offers.
 var (
-	runKinds = []string{"runs.cancel", "runs.retry"}
+	runKinds = []string{"runs.cancel", "runs.retry", "runs.purge", "runs.delete"}
 	jobKinds = []string{"jobs.pause", "jobs.resume", "jobs.run", "jobs.set", "jobs.delete"}
 )
 

@@ -42,11 +42,11 @@ func operationPages() map[string][]string {
 func TestBulkChoices(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for path, want := range map[string]string{
-		"/apps/default/bulk/runs":                    "runs.cancel runs.retry",
+		"/apps/default/bulk/runs":                    "runs.cancel runs.retry runs.purge runs.delete",
 		"/apps/default/bulk/runs?state=live":         "runs.cancel",
 		"/apps/default/bulk/runs?state=running":      "runs.cancel",
-		"/apps/default/bulk/runs?state=unsuccessful": "runs.retry",
-		"/apps/default/bulk/runs?state=failed":       "runs.retry",
+		"/apps/default/bulk/runs?state=unsuccessful": "runs.retry runs.purge runs.delete",
+		"/apps/default/bulk/runs?state=failed":       "runs.retry runs.purge runs.delete",
 	} {
 		_, body := s.do(t, "GET", path, nil)
 		if got := kindsIn(body); got != want {

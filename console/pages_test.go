@@ -74,6 +74,8 @@ func pages() map[string][]string {
 		"/apps/default/runs/" + failedRun:                        {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
 		"/apps/default/runs/" + doneRun:                          {"Run the job again", "Succeeded"},
 		"/apps/default/runs/" + liveRun + "/cancel":              {"Cancel this run of totals?"},
+		"/apps/default/runs/" + failedRun + "/purge":             {"Delete the payload of this run of"},
+		"/apps/default/runs/" + failedRun + "/delete":            {"Delete this run of"},
 		"/apps/default/modules":                                  {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
 		"/hosts":                                                 {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
 		"/cluster":                                               {"10.0.0.2:7700", "srv-b", "runs the balancer", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
@@ -521,6 +523,19 @@ func TestJobActions(t *testing.T) {
 	}
 	if resp, _ = s.do(t, "GET", "/apps/default/runs/"+liveRun+"/cancel", nil); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("asking to cancel a run that ended: %s, want its page", resp.Status)
+	}
+	ofRun := "/apps/default/runs/" + liveRun // it has ended
+	if _, body := s.do(t, "GET", ofRun, nil); !strings.Contains(body, ofRun+`/purge"`) || !strings.Contains(body, ofRun+`/delete"`) {
+		t.Error("the page of an ended run does not offer to delete it")
+	}
+	if resp, _ = s.post(t, ofRun+"/purge", ""); s.fake.run(liveRun).PayloadDeletedAt == nil || resp.Header.Get("Location") != ofRun {
+		t.Errorf("purge: %s to %q", resp.Status, resp.Header.Get("Location"))
+	}
+	if _, body := s.do(t, "GET", ofRun, nil); !strings.Contains(body, `id="purged"`) || strings.Contains(body, ofRun+`/purge"`) || strings.Contains(body, ofRun+`/retry"`) || strings.Contains(body, `id="h-input"`) {
+		t.Error("the page of a purged run does not say so")
+	}
+	if resp, _ = s.post(t, ofRun+"/delete", ""); s.fake.run(liveRun) != nil || resp.Header.Get("Location") != "/apps/default/runs" {
+		t.Errorf("delete: %s to %q", resp.Status, resp.Header.Get("Location"))
 	}
 }
 

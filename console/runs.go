@@ -333,3 +333,34 @@ func (c *console) cancelRun(v *visit) error {
 	v.redirect(href("apps", v.app, "runs", id))
 	return nil
 }
+
+// deleteRunPage asks whether to delete an ended run, or its payload. texts begins the keys of the
+// catalogue.
+func (c *console) deleteRunPage(v *visit, texts string) error {
+	id := v.r.PathValue("id")
+	run, err := c.runs.GetRun(v.ctx, &apiv1.GetRunRequest{App: v.app, Id: id})
+	if err != nil {
+		return err
+	}
+	back := href("apps", v.app, "runs", id)
+	if !job.State(run.State).Terminal() {
+		v.redirect(back)
+		return nil
+	}
+	return c.show(v, "confirm", "runs", confirmView{
+		Question: texts + ".question", Effect: texts + ".effect", Button: texts + ".button", Subject: run.Job, Back: back,
+	})
+}
+
+func (c *console) deleteRun(v *visit, payloadOnly bool) error {
+	id := v.r.PathValue("id")
+	if _, err := c.runs.DeleteRun(v.ctx, &apiv1.DeleteRunRequest{App: v.app, Id: id, PayloadOnly: payloadOnly}); err != nil {
+		return err
+	}
+	if payloadOnly {
+		v.redirect(href("apps", v.app, "runs", id))
+	} else {
+		v.redirect(href("apps", v.app, "runs"))
+	}
+	return nil
+}

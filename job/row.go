@@ -244,6 +244,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: traceParent, JobRevision: row.JobRevision,
 		Covers: row.Covers, Labels: row.Labels, TriggeredBy: row.TriggeredBy,
+		PayloadDeletedAt: timestamp(row.PayloadDeletedMs),
 	}
 	if len(row.Cause) > 0 {
 		m.Cause = runID(row.Cause).String()
@@ -336,4 +337,26 @@ func outcomeText(o apiv1.Outcome) string {
 		return "lost"
 	}
 	return ""
+}
+
+// Purge returns the row of an ended run, or the part of it that runs do not share, without its
+// payload. atMs is the time of the deletion. To purge a row twice at one time changes nothing.
+func Purge(value []byte, atMs int64) ([]byte, error) {
+	row := &apiv1.RunRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return nil, fmt.Errorf("decode the row of a run: %w", err)
+	}
+	row.HasInput, row.Input, row.Output, row.Definition = false, nil, nil, nil
+	for _, n := range row.Nodes {
+		purgeNode(n)
+	}
+	row.PayloadDeletedMs = atMs
+	return proto.MarshalOptions{Deterministic: true}.Marshal(row)
+}
+
+func purgeNode(n *apiv1.NodeRow) {
+	n.Output = nil
+	for _, nested := range n.Nodes {
+		purgeNode(nested)
+	}
 }

@@ -314,6 +314,8 @@ const (
 	AliasDeleted                      // Alias holds its last state
 	RunCame                           // live, and arrived with its slot from another partition: see move.go
 	RunResumed                        // its whole slot has arrived: what the run waits for continues
+	RunDeleted                        // of Run, which has ended, only ID, App and the slot are set
+	RunPurged                         // likewise: its payload was deleted
 )
 
 // Effect is one consequence of a record. Change says which other fields are set.
@@ -385,6 +387,8 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 				fx = s.end(r, State(e.State), e.JobNextMs, rec.AtMs, fx)
 			}
 		}
+	case *apiv1.Record_RunsRemoved:
+		fx = s.removeEnded(k.RunsRemoved, fx)
 	case *apiv1.Record_Resumed:
 		fx = s.resume(k.Resumed, fx)
 	case *apiv1.Record_Fanned:
@@ -441,6 +445,25 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	for i := range s.revisions {
 		s.revisions[i].AtMs, s.revisions[i].By = rec.AtMs, rec.Attribution
 	}
+	return fx
+}
+
+// removeEnded applies the removal of ended runs. The slot has no ended runs, so this is an effect alone.
+func (s *Slot) removeEnded(m *apiv1.RunsRemoved, fx []Effect) []Effect {
+	change := RunDeleted
+	if m.PayloadOnly {
+		change = RunPurged
+	}
+	one := func(text []byte) {
+		id := runID(text)
+		if len(text) == len(id) && s.Runs.Get(id) == nil {
+			fx = append(fx, Effect{Change: change, Run: &Run{ID: id, App: s.App, slot: s}})
+		}
+	}
+	for _, text := range m.Runs {
+		one(text)
+	}
+	one(m.Run)
 	return fx
 }
 

@@ -32,6 +32,10 @@ func kindOf(name string) (kind, bool) {
 		return kind{list: listRuns, state: "live", live: true, change: cancelRun}, true
 	case "runs.retry":
 		return kind{list: listRuns, state: "unsuccessful", change: retryRun}, true
+	case "runs.delete":
+		return kind{list: listRuns, state: "ended", change: deleteRun}, true
+	case "runs.purge":
+		return kind{list: listRuns, state: "ended", change: purgeRun}, true
 	case "jobs.pause":
 		return kind{list: listJobs, change: pauseJob}, true
 	case "jobs.resume":
@@ -61,6 +65,19 @@ func cancelRun(ctx context.Context, w *work, o object) (bool, error) {
 func retryRun(ctx context.Context, w *work, o object) (bool, error) {
 	_, err := w.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: w.req.App, Id: o.name, IdempotencyKey: "bulk retry of " + o.name})
 	return true, err
+}
+
+func deleteRun(ctx context.Context, w *work, o object) (bool, error) {
+	_, err := w.runs.DeleteRun(ctx, &apiv1.DeleteRunRequest{App: w.req.App, Id: o.name})
+	return true, err
+}
+
+func purgeRun(ctx context.Context, w *work, o object) (bool, error) {
+	if o.run.GetPayloadDeletedAt() != nil {
+		return false, nil
+	}
+	answer, err := w.runs.DeleteRun(ctx, &apiv1.DeleteRunRequest{App: w.req.App, Id: o.name, PayloadOnly: true})
+	return answer.GetRuns() > 0, err
 }
 
 func pauseJob(ctx context.Context, w *work, o object) (bool, error) {
@@ -153,7 +170,7 @@ func check(k kind, q *apiv1.StartOperationRequest) error {
 	case !q.All && !selects(q):
 		return status.Error(codes.InvalidArgument, "say which objects: by conditions of runs or jobs, or all of them with all")
 	}
-	if err := k.checkState(q.Runs.GetState()); err != nil {
+	if err := k.checkState(q.Kind, q.Runs.GetState()); err != nil {
 		return err
 	}
 	if q.Kind == "jobs.set" {
@@ -173,7 +190,7 @@ func selects(q *apiv1.StartOperationRequest) bool {
 }
 
 // checkState refuses a state of runs that the kind cannot change.
-func (k kind) checkState(state string) error {
+func (k kind) checkState(name, state string) error {
 	fits := true
 	switch {
 	case state == "":
@@ -190,9 +207,9 @@ func (k kind) checkState(state string) error {
 	case fits:
 		return nil
 	case k.live:
-		return status.Errorf(codes.InvalidArgument, "state %q: runs.cancel acts on live runs: leave the state out, or use a live one", state)
+		return status.Errorf(codes.InvalidArgument, "state %q: %s acts on live runs: leave the state out, or use a live one", state, name)
 	}
-	return status.Errorf(codes.InvalidArgument, "state %q: runs.retry acts on runs that have ended: leave the state out, or use unsuccessful or an ended one", state)
+	return status.Errorf(codes.InvalidArgument, "state %q: %s acts on runs that have ended: leave the state out, or use unsuccessful or an ended one", state, name)
 }
 
 // checkSet refuses changes that no job can have, before the first job is tried.

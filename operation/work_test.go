@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wheelworkhq/wheelwork/access"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -89,6 +90,15 @@ func (f *fakeAPI) Invoke(ctx context.Context, method string, args, reply any, _ 
 		f.keys[q.IdempotencyKey]++
 	case *apiv1.RetryRunRequest:
 		f.keys[q.IdempotencyKey]++
+	case *apiv1.DeleteRunRequest:
+		f.keys[fmt.Sprint(q.Id, " ", q.PayloadOnly)]++
+		switch q.Id {
+		case "gone":
+			return status.Error(codes.NotFound, "there is no run gone")
+		case "node":
+			return status.Error(codes.FailedPrecondition, "it belongs to another run")
+		}
+		reply.(*apiv1.DeleteRunResponse).Runs = 1
 	case *apiv1.CancelRunRequest:
 		if q.Id == "ended" {
 			return status.Error(codes.FailedPrecondition, "it has ended")
@@ -318,6 +328,32 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// TestDeleteRuns deletes ended runs and payloads, and skips what is deleted already.
+func TestDeleteRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(0)
+		f.runs = []*apiv1.Run{
+			{Id: "one", State: "ended"},
+			{Id: "part", State: "ended", Parent: "one"},
+			{Id: "purged", State: "ended", PayloadDeletedAt: timestamppb.Now()},
+			{Id: "gone", State: "ended"},
+			{Id: "node", State: "ended"},
+			{Id: "live", State: "live"},
+		}
+		for kind, want := range map[string]string{"runs.purge": "done 1/2/1 of 4", "runs.delete": "done 2/1/1 of 4"} {
+			s, op := f.begin(t, &apiv1.StartOperationRequest{App: "shop", Kind: kind, All: true})
+			time.Sleep(time.Minute)
+			if op := now(t, s, op); counts(op) != want {
+				t.Errorf("%s: %s, want %s", kind, counts(op), want)
+			}
+		}
+		want := map[string]int{"one true": 1, "gone true": 1, "node true": 1, "one false": 1, "purged false": 1, "gone false": 1, "node false": 1}
+		if !maps.Equal(f.keys, want) {
+			t.Errorf("the calls: %v, want %v", f.keys, want)
+		}
+	})
+}
+
 // TestPreview counts without changing, and ends in time.
 func TestPreview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -352,6 +388,7 @@ func TestInvalid(t *testing.T) {
 		"say which objects":        {Kind: "runs.cancel", Runs: &apiv1.ListRunsRequest{State: "live", PageSize: 3}},
 		"acts on live runs":        {Kind: "runs.cancel", Runs: &apiv1.ListRunsRequest{State: "failed", Job: "a"}},
 		"that have ended":          {Kind: "runs.retry", Runs: &apiv1.ListRunsRequest{State: "running", Job: "a"}},
+		"runs.delete acts on":      {Kind: "runs.delete", Runs: &apiv1.ListRunsRequest{State: "live", Job: "a"}},
 		"no state \"odd\"":         {Kind: "runs.retry", Runs: &apiv1.ListRunsRequest{State: "odd", Job: "a"}},
 		"is about runs":            {Kind: "runs.retry", Jobs: &apiv1.ListJobsRequest{Prefix: "a"}},
 		"is about jobs":            {Kind: "jobs.run", Runs: &apiv1.ListRunsRequest{Job: "a"}},

@@ -28,7 +28,7 @@ func (s *Server) snapshots(ctx context.Context) error {
 		}
 		grown := s.cfg.Journal.Bytes() - size
 		large := grown >= s.cfg.SnapshotBytes && grown >= s.cfg.SnapshotTimes*s.cfg.Store.RowBytes()
-		aged := time.Since(last) >= s.cfg.SnapshotEvery && s.cfg.Store.Applied() != trimmed
+		aged := time.Since(last) >= s.cfg.SnapshotEvery && (s.cfg.Store.Applied() != trimmed || s.cfg.Store.Removing())
 		if !large && !aged {
 			continue
 		}

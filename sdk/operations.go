@@ -12,6 +12,8 @@ import (
 const (
 	CancelRuns = "runs.cancel"
 	RetryRuns  = "runs.retry"
+	DeleteRuns = "runs.delete"
+	PurgeRuns  = "runs.purge" // their payloads
 	PauseJobs  = "jobs.pause"
 	ResumeJobs = "jobs.resume"
 	RunJobs    = "jobs.run"

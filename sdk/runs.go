@@ -105,6 +105,21 @@ func (c *Client) RetryRun(ctx context.Context, app, id string) (*Run, error) {
 	return run, c.callError(ctx, "retry run "+id, err)
 }
 
+// DeleteRun deletes a run that has ended, with its log lines, its parts and the runs of its
+// nodes. It fails with [ErrPrecondition] if the run is live, or is a part or the run of a
+// node whose parent is there.
+func (c *Client) DeleteRun(ctx context.Context, app, id string) error {
+	_, err := c.runs.DeleteRun(ctx, &apiv1.DeleteRunRequest{App: appOf(app), Id: id})
+	return c.callError(ctx, "delete run "+id, err)
+}
+
+// PurgeRun is [Client.DeleteRun] for the payload alone: input, output and log lines. The run
+// stays, and its PayloadDeletedAt is set. It cannot be retried.
+func (c *Client) PurgeRun(ctx context.Context, app, id string) error {
+	_, err := c.runs.DeleteRun(ctx, &apiv1.DeleteRunRequest{App: appOf(app), Id: id, PayloadOnly: true})
+	return c.callError(ctx, "delete the payload of run "+id, err)
+}
+
 // Actions of a [RunBulk]. The texts are part of the API.
 const (
 	BulkCancel = "cancel" // live runs

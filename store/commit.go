@@ -54,7 +54,12 @@ type Batch struct {
 	Modules  []ModuleRow
 	Rows     []Row
 	Finished []Finished // in the order in which they ended
-	Keys     []Keys     // oldest first
+	Removals []Removal
+	// Settled is a position in the history: the caller passes no lower one to Since from
+	// now on, also after a restart with these rows. It never decreases. Before it, the bytes of
+	// removed runs may be erased.
+	Settled int64
+	Keys    []Keys // oldest first
 	// Forgotten is a position in the log of keys: the caller no longer needs the keys
 	// before it. It never decreases.
 	Forgotten int64
@@ -130,6 +135,9 @@ func (s *Store) commit(b *Batch) error {
 		return fmt.Errorf("applied %d is less than the %d that is committed", b.Applied, s.Applied())
 	}
 	rows := b.rows()
+	if len(b.Removals) > 0 {
+		rows = append(rows, s.removalRows(b.Removals)...)
+	}
 	size, err := checkRows(rows)
 	if err != nil {
 		return err
@@ -155,7 +163,7 @@ func (s *Store) commit(b *Batch) error {
 	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys) + blocksSize(changes) + blocksSize(events)); err != nil {
 		return err
 	}
-	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength(), revisions: s.revisions.Length(), audit: s.audit.Length()}
+	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength(), revisions: s.revisions.Length(), audit: s.audit.Length(), removes: s.removes || len(b.Removals) > 0}
 	if len(keys) > 0 { // first: if the history then fails, the log has some keys twice, which is harmless
 		if m.keys, err = s.remembered.Append(keys...); err != nil {
 			return fullOr(err)
@@ -185,10 +193,12 @@ func (s *Store) commit(b *Batch) error {
 	for _, r := range counted {
 		size += int64(len(r.key) + len(r.value) + rowOverhead)
 	}
-	if err := s.write(append(rows, counted...), size, m); err != nil {
+	if err := s.write(append(rows, counted...), size, m, b.Removals); err != nil {
 		s.failed = err
 		return err
 	}
+	s.removes = m.removes
+	s.removed.settled.Store(max(b.Settled, s.removed.settled.Load()))
 	s.shares.written(counted)
 	s.applied.Store(b.Applied)
 	s.forgotten.Store(max(b.Forgotten, s.forgotten.Load()))
@@ -208,7 +218,7 @@ const (
 
 // write sets the rows and the meta row. While that takes several transactions, another
 // row marks the commit as incomplete: see errTorn.
-func (s *Store) write(rows []row, size int64, m meta) error {
+func (s *Store) write(rows []row, size int64, m meta, removals []Removal) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	w := newWriter(s.db)
@@ -232,7 +242,11 @@ func (s *Store) write(rows []row, size int64, m meta) error {
 			return err
 		}
 	}
-	return w.commit()
+	if err := w.commit(); err != nil || len(removals) == 0 {
+		return err
+	}
+	s.removed.add(removals)
+	return nil
 }
 
 // errTorn means that a process ended between two transactions of a commit. Some rows are

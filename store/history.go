@@ -445,23 +445,37 @@ func (r *runBlock) columns(i int) columns {
 // later, most of them soon after. Only the speed of a look-up depends on that.
 func bornMs(id [16]byte) int64 { return int64(binary.BigEndian.Uint64(id[:]) >> 16) }
 
-// Run returns the value of a finished run.
+// Run returns the value of a finished run. A removed run is not there.
 func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) {
-	_, value, err = s.locate(app, id)
+	_, value, _, err = s.locate(app, id)
 	if err != nil {
 		return nil, false, fmt.Errorf("store: run: %w", err)
 	}
 	return value, value != nil, nil
 }
 
-// locate returns the position and the value of a finished run. The value is nil if the
-// run is not there.
-func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err error) {
+// findRun returns the keys that find a run. hash is the key of its app.
+func findRun(hash uint64, app string, id [16]byte) [][]uint64 {
+	return [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
+}
+
+// Has reports whether there is or was a finished run with an id. The id of a removed run stays in use for as
+// long as the rows of its block.
+func (s *Store) Has(app string, id [16]byte) (bool, error) {
+	_, _, found, err := s.locate(app, id)
+	if err != nil {
+		return false, fmt.Errorf("store: run: %w", err)
+	}
+	return found, nil
+}
+
+// locate returns the position and the value of a finished run; found is false if the run is not
+// there. A removed run is there and has no value.
+func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, found bool, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
-	find := [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
 	var damaged error
 	gone := s.retention.of(app).runsFrom()
-	for b, err := range s.history.FindSince(find, bornMs(id)) {
+	for b, err := range s.history.FindSince(findRun(hash, app, id), bornMs(id)) {
 		if err == nil && b.Max < gone {
 			continue
 		}
@@ -471,15 +485,16 @@ func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err er
 			continue // it may be in another block
 		}
 		if err != nil {
-			return at, nil, err
+			return at, nil, false, err
 		}
 		for i := runs.n - 1; i >= 0; i-- {
 			if runs.id(i) == id && runs.columns(i).app == hash {
-				return cursor{b.Pos, uint32(i)}, runs.copyValue(i), nil
+				value, err := s.shown(&runs, i, hash)
+				return cursor{b.Pos, uint32(i)}, value, true, err
 			}
 		}
 	}
-	return at, nil, damaged
+	return at, nil, false, damaged
 }
 
 // readRuns is parseRuns for the values of an iterator over the history.
@@ -505,7 +520,7 @@ func (s *Store) HistoryLength() int64 { return s.history.Length() }
 // Since calls fn for the finished runs behind a length of the history, in the order in
 // which they ended. The value is valid until fn returns. An error of fn ends the walk and
 // is returned. Since skips runs that retention has removed, and damaged blocks with a
-// warning.
+// warning. It has removed runs, until they are erased: see Batch.Settled.
 func (s *Store) Since(length int64, fn func(value []byte) error) error {
 	var value []byte
 	for b, err := range s.history.From(length) {
@@ -518,6 +533,9 @@ func (s *Store) Since(length int64, fn func(value []byte) error) error {
 			return fmt.Errorf("store: since: %w", err)
 		}
 		for i := range runs.n {
+			if runs.gone(i) {
+				continue
+			}
 			value = runs.appendValue(value[:0], i)
 			if err := fn(value); err != nil {
 				return err
@@ -580,8 +598,8 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 		return nil, "", err
 	}
 	if q.After != ([16]byte{}) {
-		at, found, err := s.locate(q.App, q.After)
-		if err == nil && found == nil {
+		at, _, found, err := s.locate(q.App, q.After)
+		if err == nil && !found {
 			err = ErrCursor
 		}
 		if err != nil {
@@ -614,13 +632,20 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 			return nil, "", err
 		}
 		for i := from.rowsOf(b.Pos, runs.n) - 1; i >= 0; i-- {
-			if !wanted(runs.columns(i)) {
+			c := runs.columns(i)
+			if !wanted(c) {
 				continue
 			}
 			if len(values) == limit {
 				return values, cursor{b.Pos, uint32(i + 1)}.String(), nil
 			}
-			values = append(values, runs.copyValue(i))
+			value, err := s.shown(&runs, i, c.app)
+			if err != nil {
+				return nil, "", err
+			}
+			if value != nil {
+				values = append(values, value)
+			}
 		}
 	}
 	return values, "", nil

@@ -16,6 +16,7 @@ import (
 //	m text(app) text(name) version   module
 //	r text(app) id             live run, 16 bytes
 //	w key                      small row
+//	x text(app) id             removal of a finished run, 16 bytes
 //	q base                     shares of apps in a sealed segment of revisions; 8 bytes, big endian
 const (
 	kindTorn   = 't'
@@ -26,6 +27,8 @@ const (
 	kindRun    = 'r'
 	kindRow    = 'w'
 	kindShares = 'q'
+
+	kindRemoved = 'x'
 )
 
 // maxKey is the length limit of a key, in bytes. Badger accepts 65 000.

@@ -117,8 +117,13 @@ func entriesOf(b segment.Block, key uint64) ([]LogEntry, error) {
 // Log calls fn, in order, for the entries of a run that hold lines from the line from on.
 // An error of fn ends the walk and is returned. The cost of following a log depends on
 // its new lines, not on its length. Reading a whole log takes memory for the positions of
-// its blocks, not for its lines.
+// its blocks, not for its lines. A run with a [Removal] has no lines.
 func (s *Store) Log(app string, run [16]byte, from int64, fn func(LogEntry) error) error {
+	if s.removed.n.Load() > 0 {
+		if _, ok := s.mark(lookup{byApp, app, "", ""}.hash(), run); ok {
+			return nil
+		}
+	}
 	key := logKey(app, run)
 	err := s.walkLog(key, from, s.retention.of(app).logsFrom(), func(e LogEntry) error {
 		e.App, e.Run = app, run

@@ -137,7 +137,7 @@ func TestStoreOfBefore(t *testing.T) {
 	if m2, err := decodeMeta(m.encode()); err != nil || m2 != m {
 		t.Errorf("form 5: %+v, %v", m2, err)
 	}
-	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{6}, m.encode()[1:]...), append([]byte{4}, m.encode()[1:]...), append([]byte{3}, m.encode()[1:]...), m.encode()[:25]} {
+	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{7}, m.encode()[1:]...), append([]byte{4}, m.encode()[1:]...), append([]byte{3}, m.encode()[1:]...), m.encode()[:25]} {
 		if m, err := decodeMeta(bad); err == nil {
 			t.Errorf("% x: %+v", bad, m)
 		}

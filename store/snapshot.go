@@ -46,7 +46,9 @@ func (s *Store) Snapshot(ctx context.Context) (applied uint64, err error) {
 
 func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	changed := s.pinned.Load() // read before the transaction starts, which may see more changes but never fewer
+	settled := s.removed.settled.Load()
 	if s.pin != nil && changed == 0 {
+		s.eraseAfter(ctx, settled)
 		return s.chain.applied(), s.retain()
 	}
 	s.writing.Lock() // so that no commit of several transactions is visible in part
@@ -72,7 +74,15 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys), s.trimRevisions(k.meta.revisions), s.trimAudit(k.meta.audit)); err != nil {
 		s.cfg.Logger.Warn("store: clean up after a snapshot", "error", err)
 	}
+	s.eraseAfter(ctx, settled)
 	return k.meta.applied, nil
+}
+
+// eraseAfter erases removed runs after a snapshot. What fails is tried again with the next one.
+func (s *Store) eraseAfter(ctx context.Context, settled int64) {
+	if err := s.erase(ctx, settled); err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Warn("store: erase removed runs", "error", err)
+	}
 }
 
 // releasePin lets badger drop the changes that the next link would need.

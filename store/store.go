@@ -112,12 +112,14 @@ type Store struct {
 	revisions  *segment.Log // of definitions
 	audit      *segment.Log // audit events
 	shares     shares
+	removed    removals
 
 	applied  atomic.Uint64
 	recovers int64           // bytes that badger had not written to tables when the store was opened
 	written  atomic.Int64    // bytes set in badger since then
 	writing  sync.Mutex      // held while a commit writes to badger, which may take several transactions
 	failed   error           // of a commit that failed half way: no other may follow; used by Commit only
+	removes  bool            // of the last meta; used by Commit only
 	encoder  encoder         // used by Commit only
 	changes  revisionEncoder // used by Commit only
 
@@ -336,7 +338,8 @@ func (s *Store) openLogs(m meta, allowShort bool) error {
 	if err := s.openAudit(m.audit, allowShort); err != nil {
 		return err
 	}
-	return s.loadShares()
+	s.removes = m.removes
+	return errors.Join(s.loadShares(), s.loadRemoved())
 }
 
 func (s *Store) openHistory(length int64, allowShort bool) (err error) {

@@ -145,17 +145,25 @@ type meta struct {
 	keys      int64  // length of the log of idempotency keys that belongs to the rows
 	revisions int64  // length of the log of revisions that belongs to the rows
 	audit     int64  // length of the audit log that belongs to the rows
+	removes   bool   // a run was removed, now or before
 }
 
 // metaVersion is the format version of the row. Version 1, from when keys were rows, has
 // no length of the keys. In version 2 the runs of a history block share no beginnings.
 // The row itself is the same in version 3; programs that cannot read the newer blocks
 // refuse it. Version 4 adds the length of the revisions; a store of an earlier version has
-// none. Version 5 adds the length of the audit log in the same way.
-const metaVersion = 5
+// none. Version 5 adds the length of the audit log in the same way. Version 6 is the same,
+// and there are or were removals of runs, which earlier programs would show again.
+const (
+	metaVersion    = 5
+	removesVersion = 6
+)
 
 func (m meta) encode() []byte {
 	b := []byte{metaVersion}
+	if m.removes {
+		b[0] = removesVersion
+	}
 	b = binary.LittleEndian.AppendUint64(b, m.applied)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.history))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.keys))
@@ -169,9 +177,9 @@ func decodeMeta(b []byte) (meta, error) {
 	case len(b) == 17 && b[0] == 1:
 	case len(b) == 25 && (b[0] == 2 || b[0] == 3):
 		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
-	case len(b) == 33 && b[0] == 4, len(b) == 41 && b[0] == metaVersion:
+	case len(b) == 33 && b[0] == 4, len(b) == 41 && (b[0] == metaVersion || b[0] == removesVersion):
 		m.keys, m.revisions = int64(binary.LittleEndian.Uint64(b[17:])), int64(binary.LittleEndian.Uint64(b[25:]))
-		if b[0] == metaVersion {
+		if m.removes = b[0] == removesVersion; b[0] >= metaVersion {
 			m.audit = int64(binary.LittleEndian.Uint64(b[33:]))
 		}
 	default:

@@ -62,6 +62,8 @@ var Codes = []Code{
 	{"run.retried", "an ended run was run again", "the ended run"},
 	{"host.cordoned", "a host was cordoned or drained", "host"},
 	{"host.uncordoned", "a host was released again", "host"},
+	{"run.deleted", "an ended run was deleted with its log lines, parts and runs of nodes", "run"},
+	{"run.purged", "the input, output and log lines of an ended run were deleted", "run"},
 	{"run.cancelled", "a run was cancelled or terminated, or its end was requested", "run"},
 	{"operation.started", "a change of many runs or jobs was started; after has its kind, conditions and new values", "operation"},
 	{"operation.cancelled", "a change of many runs or jobs was stopped before its end", "operation"},
@@ -179,6 +181,14 @@ func OfRecord(app string, rec *apiv1.Record) (e Row, ok bool) {
 		e = Row{Code: "value.deleted", Object: k.ValueDelete.GetBucket() + "/" + k.ValueDelete.GetKey()}
 	case *apiv1.Record_CancelRequested:
 		e = Row{Code: "run.cancelled", Object: job.RunID(k.CancelRequested.GetRun()).String(), Message: k.CancelRequested.GetWhy()}
+	case *apiv1.Record_RunsRemoved:
+		if len(k.RunsRemoved.GetRun()) == 0 {
+			return e, false
+		}
+		e = Row{Code: "run.deleted", Object: job.RunID(k.RunsRemoved.GetRun()).String()}
+		if k.RunsRemoved.GetPayloadOnly() {
+			e.Code = "run.purged"
+		}
 	case *apiv1.Record_AccessPut:
 		return ofAccess(k.AccessPut)
 	case *apiv1.Record_AccessDelete:

@@ -1575,44 +1575,45 @@ type Run struct {
 	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	// started_at is the first start of the handler, by the server's clock. Unset until the
 	// host reports the start, which it does after 100 ms or with the result.
-	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FinishedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	Attempt         int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"` // the current or last attempt; 0 before the first
-	MaxAttempts     int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	Host            string                 `protobuf:"bytes,12,opt,name=host,proto3" json:"host,omitempty"`
-	Module          string                 `protobuf:"bytes,13,opt,name=module,proto3" json:"module,omitempty"`
-	Handler         string                 `protobuf:"bytes,14,opt,name=handler,proto3" json:"handler,omitempty"`
-	Digest          string                 `protobuf:"bytes,15,opt,name=digest,proto3" json:"digest,omitempty"`
-	Input           string                 `protobuf:"bytes,16,opt,name=input,proto3" json:"input,omitempty"`
-	InputBytes      []byte                 `protobuf:"bytes,17,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
-	Output          string                 `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
-	OutputBytes     []byte                 `protobuf:"bytes,19,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // when the output is not valid UTF-8
-	Error           string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`                                // of the last failed attempt
-	Code            string                 `protobuf:"bytes,21,opt,name=code,proto3" json:"code,omitempty"`                                  // machine-readable: trap, exit, timeout, host_lost, …
-	Trace           string                 `protobuf:"bytes,22,opt,name=trace,proto3" json:"trace,omitempty"`                                // the stack of a trap
-	Progress        *Progress              `protobuf:"bytes,23,opt,name=progress,proto3" json:"progress,omitempty"`                          // while it runs
-	Attempts        []*Attempt             `protobuf:"bytes,24,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	NextAttemptAt   *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // while it waits for a retry
-	CancelRequested bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
-	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
-	Covers          int64                  `protobuf:"varint,29,opt,name=covers,proto3" json:"covers,omitempty"` // missed planned times that this run covers in addition to its own
-	Parent          string                 `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`  // the run that this run is a part of
-	Part            int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // number of the part, from 0
-	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // number of parts, of a part and of a parent
-	PartsSucceeded  int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
-	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"`                                             // ended in any other state
-	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                                                             // the run that this run retries or follows, or whose node it is
-	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                                                               // with the run of a workflow as cause: the node that this run is
-	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                                                             // of a run of a workflow
-	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                                                                           // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                                                               // of a part of a run that maps: root, part or reduce
-	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                                                             // name@alias, as in the job; module has the version that it pointed at
-	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                                                                          // the run belongs to the share of a version on trial
-	Labels          map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
-	TriggeredBy     string                 `protobuf:"bytes,71,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested the run; "": no caller did, see trigger
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	StartedAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	Attempt          int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"` // the current or last attempt; 0 before the first
+	MaxAttempts      int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	Host             string                 `protobuf:"bytes,12,opt,name=host,proto3" json:"host,omitempty"`
+	Module           string                 `protobuf:"bytes,13,opt,name=module,proto3" json:"module,omitempty"`
+	Handler          string                 `protobuf:"bytes,14,opt,name=handler,proto3" json:"handler,omitempty"`
+	Digest           string                 `protobuf:"bytes,15,opt,name=digest,proto3" json:"digest,omitempty"`
+	Input            string                 `protobuf:"bytes,16,opt,name=input,proto3" json:"input,omitempty"`
+	InputBytes       []byte                 `protobuf:"bytes,17,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
+	Output           string                 `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
+	OutputBytes      []byte                 `protobuf:"bytes,19,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // when the output is not valid UTF-8
+	Error            string                 `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`                                // of the last failed attempt
+	Code             string                 `protobuf:"bytes,21,opt,name=code,proto3" json:"code,omitempty"`                                  // machine-readable: trap, exit, timeout, host_lost, …
+	Trace            string                 `protobuf:"bytes,22,opt,name=trace,proto3" json:"trace,omitempty"`                                // the stack of a trap
+	Progress         *Progress              `protobuf:"bytes,23,opt,name=progress,proto3" json:"progress,omitempty"`                          // while it runs
+	Attempts         []*Attempt             `protobuf:"bytes,24,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	NextAttemptAt    *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // while it waits for a retry
+	CancelRequested  bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
+	TraceParent      string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	JobRevision      int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
+	Covers           int64                  `protobuf:"varint,29,opt,name=covers,proto3" json:"covers,omitempty"` // missed planned times that this run covers in addition to its own
+	Parent           string                 `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`  // the run that this run is a part of
+	Part             int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // number of the part, from 0
+	Parts            int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // number of parts, of a part and of a parent
+	PartsSucceeded   int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
+	PartsFailed      int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"`                                             // ended in any other state
+	Cause            string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                                                             // the run that this run retries or follows, or whose node it is
+	Node             string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                                                               // with the run of a workflow as cause: the node that this run is
+	Nodes            []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                                                             // of a run of a workflow
+	Fanout           string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                                                                           // of a parent: the mode of its job's fanout
+	Role             string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                                                               // of a part of a run that maps: root, part or reduce
+	Alias            string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                                                             // name@alias, as in the job; module has the version that it pointed at
+	Canary           bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                                                                          // the run belongs to the share of a version on trial
+	Labels           map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
+	TriggeredBy      string                 `protobuf:"bytes,71,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested the run; "": no caller did, see trigger
+	PayloadDeletedAt *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=payload_deleted_at,json=payloadDeletedAt,proto3" json:"payload_deleted_at,omitempty"`                             // input, output and log lines were deleted by DeleteRun
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -1944,6 +1945,13 @@ func (x *Run) GetTriggeredBy() string {
 		return x.TriggeredBy
 	}
 	return ""
+}
+
+func (x *Run) GetPayloadDeletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PayloadDeletedAt
+	}
+	return nil
 }
 
 // Attempt is one try of a run on one host.
@@ -4115,6 +4123,114 @@ func (x *TerminateRunRequest) GetGrace() string {
 	return ""
 }
 
+type DeleteRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	App   string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// payload_only: the run stays, with its times, state, code and error, and its
+	// payload_deleted_at. A retry of it is refused.
+	PayloadOnly   bool `protobuf:"varint,3,opt,name=payload_only,json=payloadOnly,proto3" json:"payload_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRunRequest) Reset() {
+	*x = DeleteRunRequest{}
+	mi := &file_v1_job_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRunRequest) ProtoMessage() {}
+
+func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRunRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRunRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *DeleteRunRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DeleteRunRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeleteRunRequest) GetPayloadOnly() bool {
+	if x != nil {
+		return x.PayloadOnly
+	}
+	return false
+}
+
+type DeleteRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// runs is the number of runs that were deleted, or whose payloads were: the run, its parts
+	// and the runs of its nodes. 0: its payload was deleted before.
+	Runs          int64 `protobuf:"varint,1,opt,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRunResponse) Reset() {
+	*x = DeleteRunResponse{}
+	mi := &file_v1_job_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRunResponse) ProtoMessage() {}
+
+func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRunResponse.ProtoReflect.Descriptor instead.
+func (*DeleteRunResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *DeleteRunResponse) GetRuns() int64 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
 type RetryRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	App   string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -4128,7 +4244,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4256,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4269,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4198,7 +4314,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4326,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4339,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4322,7 +4438,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4450,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4463,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4388,7 +4504,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4516,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4529,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4442,7 +4558,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4570,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4583,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4509,7 +4625,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4637,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4650,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Reason) GetCode() string {
@@ -4565,7 +4681,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4693,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4706,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4638,7 +4754,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +4766,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +4779,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4692,7 +4808,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4820,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4833,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4760,7 +4876,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4772,7 +4888,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4964,7 +5080,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xc8\v\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x92\f\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -5014,7 +5130,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05alias\x18< \x01(\tR\x05alias\x12\x16\n" +
 	"\x06canary\x18= \x01(\bR\x06canary\x125\n" +
 	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x12!\n" +
-	"\ftriggered_by\x18G \x01(\tR\vtriggeredBy\x1a9\n" +
+	"\ftriggered_by\x18G \x01(\tR\vtriggeredBy\x12H\n" +
+	"\x12payload_deleted_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\x10payloadDeletedAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
@@ -5201,7 +5318,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x13TerminateRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05grace\x18\x03 \x01(\tR\x05grace\"\\\n" +
+	"\x05grace\x18\x03 \x01(\tR\x05grace\"W\n" +
+	"\x10DeleteRunRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12!\n" +
+	"\fpayload_only\x18\x03 \x01(\bR\vpayloadOnly\"'\n" +
+	"\x11DeleteRunResponse\x12\x12\n" +
+	"\x04runs\x18\x01 \x01(\x03R\x04runs\"\\\n" +
 	"\x0fRetryRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12'\n" +
@@ -5277,13 +5400,16 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"p\xaa\xbb\x18\x11definitions.write\xb0\xbb\x18\x03»\x18\fcalendar.app\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x8c\x01\n" +
 	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"C\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x96\x01\n" +
 	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"<\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\xa8\x01\n" +
-	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"K\xaa\xbb\x18\x11definitions.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe1\t\n" +
+	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"K\xaa\xbb\x18\x11definitions.write\xb0\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xef\n" +
+	"\n" +
 	"\x04Runs\x12v\n" +
 	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"<\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12\x86\x01\n" +
 	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\";\xaa\xbb\x18\truns.read\xb0\xbb\x18\a\xb8\xbb\x18\x03»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12\x86\x01\n" +
 	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12\x92\x01\n" +
 	"\fTerminateRun\x12!.wheelwork.v1.TerminateRunRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/runs/{id}:terminate\x12\x83\x01\n" +
-	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x91\x01\n" +
+	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\"E\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x8b\x01\n" +
+	"\tDeleteRun\x12\x1e.wheelwork.v1.DeleteRunRequest\x1a\x1f.wheelwork.v1.DeleteRunResponse\"=\xaa\xbb\x18\n" +
+	"jobs.write\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02\x1e*\x1c/api/v1/apps/{app}/runs/{id}\x12\x91\x01\n" +
 	"\bBulkRuns\x12\x1d.wheelwork.v1.BulkRunsRequest\x1a\x1e.wheelwork.v1.BulkRunsResponse\"F\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\a\xb8\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/runs:bulk\x12\x95\x01\n" +
 	"\n" +
 	"ExplainRun\x12\x1f.wheelwork.v1.ExplainRunRequest\x1a .wheelwork.v1.ExplainRunResponse\"D\xaa\xbb\x18\truns.read\xb0\xbb\x18\x05»\x18\x03app\x82\xd3\xe4\x93\x02&\x12$/api/v1/apps/{app}/runs/{id}:explain\x12\x82\x01\n" +
@@ -5302,7 +5428,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5353,144 +5479,149 @@ var file_v1_job_proto_goTypes = []any{
 	(*ListRunsResponse)(nil),       // 46: wheelwork.v1.ListRunsResponse
 	(*CancelRunRequest)(nil),       // 47: wheelwork.v1.CancelRunRequest
 	(*TerminateRunRequest)(nil),    // 48: wheelwork.v1.TerminateRunRequest
-	(*RetryRunRequest)(nil),        // 49: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 50: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 51: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 52: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 53: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 54: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 55: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 56: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 57: wheelwork.v1.ReadLogRequest
-	nil,                            // 58: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 59: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 60: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 61: wheelwork.v1.Refusal.Problem
-	nil,                            // 62: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 63: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 64: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 65: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 66: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 67: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 69: wheelwork.v1.HTTPCall
+	(*DeleteRunRequest)(nil),       // 49: wheelwork.v1.DeleteRunRequest
+	(*DeleteRunResponse)(nil),      // 50: wheelwork.v1.DeleteRunResponse
+	(*RetryRunRequest)(nil),        // 51: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 52: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 53: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 54: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 55: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 56: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 57: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 58: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 59: wheelwork.v1.ReadLogRequest
+	nil,                            // 60: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 61: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 62: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 63: wheelwork.v1.Refusal.Problem
+	nil,                            // 64: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 65: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 66: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 67: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 68: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 69: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 70: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 71: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	58, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	60, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	68, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	68, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	68, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	70, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	70, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	70, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	59, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	69, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	61, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	71, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	68, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	68, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	68, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	68, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	68, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	68, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	68, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	70, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	70, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	70, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	70, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	70, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	70, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	70, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	68, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	70, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	60, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	68, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	68, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	68, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	68, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 37: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	61, // 38: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 39: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	62, // 40: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 41: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	68, // 42: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	68, // 43: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	68, // 44: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	68, // 45: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	63, // 46: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	64, // 47: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	68, // 48: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	37, // 49: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 50: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	65, // 51: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	68, // 52: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	68, // 53: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	16, // 54: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	66, // 55: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	68, // 56: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	68, // 57: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	55, // 58: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	54, // 59: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	67, // 60: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	54, // 61: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	20, // 62: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 63: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	24, // 64: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	25, // 65: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	27, // 66: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	29, // 67: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	30, // 68: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	31, // 69: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	32, // 70: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	33, // 71: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	35, // 72: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	38, // 73: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	39, // 74: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	40, // 75: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	42, // 76: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	44, // 77: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	45, // 78: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	47, // 79: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	48, // 80: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	49, // 81: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 82: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	52, // 83: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	56, // 84: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	57, // 85: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	23, // 86: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	23, // 87: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 88: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	26, // 89: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	28, // 90: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 91: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 92: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 93: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 94: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	34, // 95: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	36, // 96: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	37, // 97: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	37, // 98: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 99: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	43, // 100: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 101: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	46, // 102: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 103: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 104: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 105: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 106: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	53, // 107: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 108: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 109: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	86, // [86:110] is the sub-list for method output_type
-	62, // [62:86] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	62, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	70, // 32: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	70, // 33: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	70, // 34: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	70, // 35: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	70, // 36: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 37: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 38: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	63, // 39: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 40: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	64, // 41: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 42: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	70, // 43: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	70, // 44: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	70, // 45: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	70, // 46: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	65, // 47: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	66, // 48: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	70, // 49: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	37, // 50: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	37, // 51: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	67, // 52: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	70, // 53: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	70, // 54: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	16, // 55: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	68, // 56: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	70, // 57: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	70, // 58: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	57, // 59: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	56, // 60: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	69, // 61: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	56, // 62: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	20, // 63: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 64: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	24, // 65: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	25, // 66: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	27, // 67: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	29, // 68: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	30, // 69: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	31, // 70: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	32, // 71: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	33, // 72: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	35, // 73: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	38, // 74: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	39, // 75: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	40, // 76: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	42, // 77: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	44, // 78: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	45, // 79: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	47, // 80: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	48, // 81: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	51, // 82: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	49, // 83: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	52, // 84: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	54, // 85: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	58, // 86: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	59, // 87: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	23, // 88: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 89: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 90: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	26, // 91: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	28, // 92: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 93: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 94: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 95: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 96: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	34, // 97: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	36, // 98: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	37, // 99: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	37, // 100: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 101: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	43, // 102: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 103: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	46, // 104: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 105: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 106: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	16, // 107: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	50, // 108: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	53, // 109: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	55, // 110: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 111: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 112: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	88, // [88:113] is the sub-list for method output_type
+	63, // [63:88] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5509,7 +5640,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

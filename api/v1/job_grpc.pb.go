@@ -778,6 +778,7 @@ const (
 	Runs_CancelRun_FullMethodName    = "/wheelwork.v1.Runs/CancelRun"
 	Runs_TerminateRun_FullMethodName = "/wheelwork.v1.Runs/TerminateRun"
 	Runs_RetryRun_FullMethodName     = "/wheelwork.v1.Runs/RetryRun"
+	Runs_DeleteRun_FullMethodName    = "/wheelwork.v1.Runs/DeleteRun"
 	Runs_BulkRuns_FullMethodName     = "/wheelwork.v1.Runs/BulkRuns"
 	Runs_ExplainRun_FullMethodName   = "/wheelwork.v1.Runs/ExplainRun"
 	Runs_WatchRun_FullMethodName     = "/wheelwork.v1.Runs/WatchRun"
@@ -808,6 +809,11 @@ type RunsClient interface {
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error)
+	// DeleteRun deletes a run that has ended, with its log lines, its parts and the runs of its
+	// nodes; or, with payload_only, only their inputs, outputs and log lines. It answers when
+	// no reader finds them. A live run is refused (FAILED_PRECONDITION), and so is a part or
+	// the run of a node while its parent is there. The bytes leave the disk later.
+	DeleteRun(ctx context.Context, in *DeleteRunRequest, opts ...grpc.CallOption) (*DeleteRunResponse, error)
 	// BulkRuns cancels or retries the runs that match all conditions. It leaves parts and
 	// the runs of nodes to their parents.
 	BulkRuns(ctx context.Context, in *BulkRunsRequest, opts ...grpc.CallOption) (*BulkRunsResponse, error)
@@ -873,6 +879,16 @@ func (c *runsClient) RetryRun(ctx context.Context, in *RetryRunRequest, opts ...
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Run)
 	err := c.cc.Invoke(ctx, Runs_RetryRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runsClient) DeleteRun(ctx context.Context, in *DeleteRunRequest, opts ...grpc.CallOption) (*DeleteRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteRunResponse)
+	err := c.cc.Invoke(ctx, Runs_DeleteRun_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -961,6 +977,11 @@ type RunsServer interface {
 	// For a parent with unsuccessful parts it makes only those parts again. An unsuccessful
 	// workflow continues: the new run takes over the nodes that succeeded.
 	RetryRun(context.Context, *RetryRunRequest) (*Run, error)
+	// DeleteRun deletes a run that has ended, with its log lines, its parts and the runs of its
+	// nodes; or, with payload_only, only their inputs, outputs and log lines. It answers when
+	// no reader finds them. A live run is refused (FAILED_PRECONDITION), and so is a part or
+	// the run of a node while its parent is there. The bytes leave the disk later.
+	DeleteRun(context.Context, *DeleteRunRequest) (*DeleteRunResponse, error)
 	// BulkRuns cancels or retries the runs that match all conditions. It leaves parts and
 	// the runs of nodes to their parents.
 	BulkRuns(context.Context, *BulkRunsRequest) (*BulkRunsResponse, error)
@@ -996,6 +1017,9 @@ func (UnimplementedRunsServer) TerminateRun(context.Context, *TerminateRunReques
 }
 func (UnimplementedRunsServer) RetryRun(context.Context, *RetryRunRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryRun not implemented")
+}
+func (UnimplementedRunsServer) DeleteRun(context.Context, *DeleteRunRequest) (*DeleteRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteRun not implemented")
 }
 func (UnimplementedRunsServer) BulkRuns(context.Context, *BulkRunsRequest) (*BulkRunsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BulkRuns not implemented")
@@ -1120,6 +1144,24 @@ func _Runs_RetryRun_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Runs_DeleteRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunsServer).DeleteRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Runs_DeleteRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunsServer).DeleteRun(ctx, req.(*DeleteRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Runs_BulkRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BulkRunsRequest)
 	if err := dec(in); err != nil {
@@ -1204,6 +1246,10 @@ var Runs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RetryRun",
 			Handler:    _Runs_RetryRun_Handler,
+		},
+		{
+			MethodName: "DeleteRun",
+			Handler:    _Runs_DeleteRun_Handler,
 		},
 		{
 			MethodName: "BulkRuns",

@@ -79,7 +79,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{82, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{83, 0}
 }
 
 // Record is one change of one slot. It holds outcomes, not intents: the server writes
@@ -134,6 +134,7 @@ type Record struct {
 	//	*Record_DefinitionPut
 	//	*Record_DefinitionDelete
 	//	*Record_Alerted
+	//	*Record_RunsRemoved
 	//	*Record_AppPause
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Attribution   *Attribution  `protobuf:"bytes,20,opt,name=attribution,proto3" json:"attribution,omitempty"` // of a change of a definition; unset: written by an older version
@@ -564,6 +565,15 @@ func (x *Record) GetAlerted() *Alerted {
 	return nil
 }
 
+func (x *Record) GetRunsRemoved() *RunsRemoved {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_RunsRemoved); ok {
+			return x.RunsRemoved
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAppPause() *AppPause {
 	if x != nil {
 		if x, ok := x.Kind.(*Record_AppPause); ok {
@@ -759,6 +769,10 @@ type Record_Alerted struct {
 	Alerted *Alerted `protobuf:"bytes,84,opt,name=alerted,proto3,oneof"`
 }
 
+type Record_RunsRemoved struct {
+	RunsRemoved *RunsRemoved `protobuf:"bytes,85,opt,name=runs_removed,json=runsRemoved,proto3,oneof"`
+}
+
 type Record_AppPause struct {
 	AppPause *AppPause `protobuf:"bytes,90,opt,name=app_pause,json=appPause,proto3,oneof"` // of the slot's app, after a change; empty: none
 }
@@ -846,6 +860,8 @@ func (*Record_DefinitionPut) isRecord_Kind() {}
 func (*Record_DefinitionDelete) isRecord_Kind() {}
 
 func (*Record_Alerted) isRecord_Kind() {}
+
+func (*Record_RunsRemoved) isRecord_Kind() {}
 
 func (*Record_AppPause) isRecord_Kind() {}
 
@@ -3123,6 +3139,69 @@ func (*DefinitionRow_AlertRule) isDefinitionRow_Kind() {}
 
 func (*DefinitionRow_AlertChannel) isDefinitionRow_Kind() {}
 
+// RunsRemoved removes runs that have ended, or their payloads, from the history. A run that is live
+// stays. A run with more parts than one record names has several records; that with the run itself is the
+// last one.
+type RunsRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          [][]byte               `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // ids of parts and of the runs of nodes
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`   // the run that they belong to; empty: it follows in another record
+	PayloadOnly   bool                   `protobuf:"varint,3,opt,name=payload_only,json=payloadOnly,proto3" json:"payload_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunsRemoved) Reset() {
+	*x = RunsRemoved{}
+	mi := &file_v1_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunsRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunsRemoved) ProtoMessage() {}
+
+func (x *RunsRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunsRemoved.ProtoReflect.Descriptor instead.
+func (*RunsRemoved) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RunsRemoved) GetRuns() [][]byte {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *RunsRemoved) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *RunsRemoved) GetPayloadOnly() bool {
+	if x != nil {
+		return x.PayloadOnly
+	}
+	return false
+}
+
 // Alerted has the state of alerts after a change, in the module slot of their app. It is in one batch
 // with the change that caused it.
 type Alerted struct {
@@ -3134,7 +3213,7 @@ type Alerted struct {
 
 func (x *Alerted) Reset() {
 	*x = Alerted{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3225,7 @@ func (x *Alerted) String() string {
 func (*Alerted) ProtoMessage() {}
 
 func (x *Alerted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3238,7 @@ func (x *Alerted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alerted.ProtoReflect.Descriptor instead.
 func (*Alerted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Alerted) GetRows() []*AlertRow {
@@ -3180,7 +3259,7 @@ type AlertRow struct {
 
 func (x *AlertRow) Reset() {
 	*x = AlertRow{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3192,7 +3271,7 @@ func (x *AlertRow) String() string {
 func (*AlertRow) ProtoMessage() {}
 
 func (x *AlertRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3205,7 +3284,7 @@ func (x *AlertRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertRow.ProtoReflect.Descriptor instead.
 func (*AlertRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AlertRow) GetKey() string {
@@ -3236,7 +3315,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3327,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3340,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Pin) GetAlias() string {
@@ -3310,7 +3389,7 @@ type TallyRow struct {
 
 func (x *TallyRow) Reset() {
 	*x = TallyRow{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3401,7 @@ func (x *TallyRow) String() string {
 func (*TallyRow) ProtoMessage() {}
 
 func (x *TallyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3414,7 @@ func (x *TallyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
 func (*TallyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TallyRow) GetStartedMs() int64 {
@@ -3362,7 +3441,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3453,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3466,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -3415,7 +3494,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3506,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3519,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Passed) GetJob() string {
@@ -3510,7 +3589,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3601,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3614,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -3559,7 +3638,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3650,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3663,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -3641,7 +3720,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3732,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3745,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -3747,7 +3826,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3759,7 +3838,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3772,7 +3851,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NodeRow) GetName() string {
@@ -3877,7 +3956,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +3968,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +3981,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Met) GetJob() string {
@@ -3928,7 +4007,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3940,7 +4019,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3953,7 +4032,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -3972,7 +4051,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4063,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4076,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -4016,7 +4095,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4107,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4120,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -4062,7 +4141,7 @@ type AppDelete struct {
 
 func (x *AppDelete) Reset() {
 	*x = AppDelete{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4153,7 @@ func (x *AppDelete) String() string {
 func (*AppDelete) ProtoMessage() {}
 
 func (x *AppDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4166,7 @@ func (x *AppDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppDelete.ProtoReflect.Descriptor instead.
 func (*AppDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 // ValuePut is a value after a change.
@@ -4102,7 +4181,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4193,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4206,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -4161,7 +4240,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4252,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4265,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -4214,7 +4293,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4305,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4318,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -4265,7 +4344,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4277,7 +4356,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4290,7 +4369,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -4309,7 +4388,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4400,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4413,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -4356,7 +4435,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4447,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4460,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -4418,7 +4497,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4509,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4522,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -4490,7 +4569,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4581,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4594,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -4565,7 +4644,7 @@ type MapPart struct {
 
 func (x *MapPart) Reset() {
 	*x = MapPart{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4656,7 @@ func (x *MapPart) String() string {
 func (*MapPart) ProtoMessage() {}
 
 func (x *MapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4669,7 @@ func (x *MapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
 func (*MapPart) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MapPart) GetNumber() int32 {
@@ -4630,7 +4709,7 @@ type Resumed struct {
 
 func (x *Resumed) Reset() {
 	*x = Resumed{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4721,7 @@ func (x *Resumed) String() string {
 func (*Resumed) ProtoMessage() {}
 
 func (x *Resumed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +4734,7 @@ func (x *Resumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
 func (*Resumed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{56}
+	return file_v1_journal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Resumed) GetRun() []byte {
@@ -4710,7 +4789,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4722,7 +4801,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4735,7 +4814,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -4758,7 +4837,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +4849,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +4862,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{58}
+	return file_v1_journal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -4824,7 +4903,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4836,7 +4915,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4849,7 +4928,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{59}
+	return file_v1_journal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -4873,7 +4952,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4885,7 +4964,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4898,7 +4977,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{60}
+	return file_v1_journal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SecretRow) GetName() string {
@@ -4946,7 +5025,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5037,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5050,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{61}
+	return file_v1_journal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -5008,7 +5087,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5099,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5112,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{62}
+	return file_v1_journal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -5161,7 +5240,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5173,7 +5252,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5186,7 +5265,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Started) GetHost() string {
@@ -5220,7 +5299,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5232,7 +5311,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[64]
+	mi := &file_v1_journal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5245,7 +5324,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -5266,7 +5345,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5278,7 +5357,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[65]
+	mi := &file_v1_journal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5291,7 +5370,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{65}
+	return file_v1_journal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -5328,7 +5407,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5340,7 +5419,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[66]
+	mi := &file_v1_journal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5353,7 +5432,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{66}
+	return file_v1_journal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Adopted) GetHost() string {
@@ -5432,16 +5511,17 @@ type RunRow struct {
 	Role   string `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps
 	Pin    *Pin   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`        // of a run whose job names an alias
 	// only_hosts are, for a retried broadcast before its fan-out, the hosts of only.
-	OnlyHosts     []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
-	TriggeredBy   string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnlyHosts        []string          `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"`
+	Labels           map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
+	TriggeredBy      string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
+	PayloadDeletedMs int64             `protobuf:"varint,79,opt,name=payload_deleted_ms,json=payloadDeletedMs,proto3" json:"payload_deleted_ms,omitempty"`                            // of a run whose input, output and log lines were deleted
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5533,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[67]
+	mi := &file_v1_journal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5466,7 +5546,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{67}
+	return file_v1_journal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -5840,6 +5920,13 @@ func (x *RunRow) GetTriggeredBy() string {
 	return ""
 }
 
+func (x *RunRow) GetPayloadDeletedMs() int64 {
+	if x != nil {
+		return x.PayloadDeletedMs
+	}
+	return 0
+}
+
 // MapRow is the state that a run that maps has about its parts, in addition to their
 // counts.
 type MapRow struct {
@@ -5859,7 +5946,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5871,7 +5958,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[68]
+	mi := &file_v1_journal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5884,7 +5971,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{68}
+	return file_v1_journal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -5959,7 +6046,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5971,7 +6058,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[69]
+	mi := &file_v1_journal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5984,7 +6071,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{69}
+	return file_v1_journal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -6060,7 +6147,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6072,7 +6159,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[70]
+	mi := &file_v1_journal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6085,7 +6172,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{70}
+	return file_v1_journal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -6159,7 +6246,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6171,7 +6258,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[71]
+	mi := &file_v1_journal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6184,7 +6271,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{71}
+	return file_v1_journal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -6286,7 +6373,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6298,7 +6385,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[72]
+	mi := &file_v1_journal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6311,7 +6398,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{72}
+	return file_v1_journal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -6354,7 +6441,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6366,7 +6453,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[73]
+	mi := &file_v1_journal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6379,7 +6466,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -6414,7 +6501,7 @@ type LiveRow struct {
 
 func (x *LiveRow) Reset() {
 	*x = LiveRow{}
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6426,7 +6513,7 @@ func (x *LiveRow) String() string {
 func (*LiveRow) ProtoMessage() {}
 
 func (x *LiveRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[74]
+	mi := &file_v1_journal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6439,7 +6526,7 @@ func (x *LiveRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
 func (*LiveRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{74}
+	return file_v1_journal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *LiveRow) GetRuns() []*RunRow {
@@ -6459,7 +6546,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6471,7 +6558,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[75]
+	mi := &file_v1_journal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6484,7 +6571,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -6506,7 +6593,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6518,7 +6605,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[76]
+	mi := &file_v1_journal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6531,7 +6618,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{76}
+	return file_v1_journal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -6567,7 +6654,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6579,7 +6666,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[77]
+	mi := &file_v1_journal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6592,7 +6679,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{77}
+	return file_v1_journal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -6626,7 +6713,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +6725,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[78]
+	mi := &file_v1_journal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +6738,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{78}
+	return file_v1_journal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -6674,7 +6761,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6686,7 +6773,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[79]
+	mi := &file_v1_journal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6699,7 +6786,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{79}
+	return file_v1_journal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -6726,7 +6813,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6738,7 +6825,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[80]
+	mi := &file_v1_journal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6751,7 +6838,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{80}
+	return file_v1_journal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -6775,7 +6862,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6787,7 +6874,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[81]
+	mi := &file_v1_journal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6800,7 +6887,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{81}
+	return file_v1_journal_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -6843,7 +6930,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6855,7 +6942,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[82]
+	mi := &file_v1_journal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6868,7 +6955,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{82}
+	return file_v1_journal_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -6904,7 +6991,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6916,7 +7003,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[83]
+	mi := &file_v1_journal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6929,7 +7016,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{83}
+	return file_v1_journal_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -6952,7 +7039,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6964,7 +7051,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[84]
+	mi := &file_v1_journal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6977,7 +7064,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{84}
+	return file_v1_journal_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -7018,7 +7105,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7030,7 +7117,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[85]
+	mi := &file_v1_journal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7043,7 +7130,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{85}
+	return file_v1_journal_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -7064,7 +7151,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7076,7 +7163,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[88]
+	mi := &file_v1_journal_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7089,7 +7176,7 @@ func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
 func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *TallyRow_Minute) GetMinute() int64 {
@@ -7127,7 +7214,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[89]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7139,7 +7226,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[89]
+	mi := &file_v1_journal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7152,7 +7239,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -7210,7 +7297,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7222,7 +7309,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[90]
+	mi := &file_v1_journal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7235,7 +7322,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -7283,7 +7370,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7295,7 +7382,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[91]
+	mi := &file_v1_journal_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7308,7 +7395,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{57, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -7335,7 +7422,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[92]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7347,7 +7434,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[92]
+	mi := &file_v1_journal_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7360,7 +7447,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{63, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -7398,7 +7485,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[93]
+	mi := &file_v1_journal_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7410,7 +7497,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[93]
+	mi := &file_v1_journal_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7423,7 +7510,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{64, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{65, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -7528,7 +7615,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[95]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7540,7 +7627,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[95]
+	mi := &file_v1_journal_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7553,7 +7640,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{73, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{74, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -7591,7 +7678,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[96]
+	mi := &file_v1_journal_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7603,7 +7690,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[96]
+	mi := &file_v1_journal_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7616,7 +7703,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{75, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{76, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -7651,7 +7738,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xdb\x14\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\x9b\x15\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7704,7 +7791,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"app_limits\x18Q \x01(\v2\x17.wheelwork.v1.AppLimitsH\x00R\tappLimits\x12D\n" +
 	"\x0edefinition_put\x18R \x01(\v2\x1b.wheelwork.v1.DefinitionPutH\x00R\rdefinitionPut\x12M\n" +
 	"\x11definition_delete\x18S \x01(\v2\x1e.wheelwork.v1.DefinitionDeleteH\x00R\x10definitionDelete\x121\n" +
-	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x125\n" +
+	"\aalerted\x18T \x01(\v2\x15.wheelwork.v1.AlertedH\x00R\aalerted\x12>\n" +
+	"\fruns_removed\x18U \x01(\v2\x19.wheelwork.v1.RunsRemovedH\x00R\vrunsRemoved\x125\n" +
 	"\tapp_pause\x18Z \x01(\v2\x16.wheelwork.v1.AppPauseH\x00R\bappPause\x12;\n" +
 	"\vattribution\x18\x14 \x01(\v2\x19.wheelwork.v1.AttributionR\vattribution\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
@@ -7901,7 +7989,11 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"alert_rule\x18\x01 \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
 	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
-	"\x04kind\"5\n" +
+	"\x04kind\"V\n" +
+	"\vRunsRemoved\x12\x12\n" +
+	"\x04runs\x18\x01 \x03(\fR\x04runs\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12!\n" +
+	"\fpayload_only\x18\x03 \x01(\bR\vpayloadOnly\"5\n" +
 	"\aAlerted\x12*\n" +
 	"\x04rows\x18\x01 \x03(\v2\x16.wheelwork.v1.AlertRowR\x04rows\"2\n" +
 	"\bAlertRow\x12\x10\n" +
@@ -8107,7 +8199,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x91\f\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xbf\f\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -8171,7 +8263,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"only_hosts\x18L \x03(\tR\tonlyHosts\x128\n" +
 	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x12!\n" +
-	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x1a9\n" +
+	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x12,\n" +
+	"\x12payload_deleted_ms\x18O \x01(\x03R\x10payloadDeletedMs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
@@ -8301,7 +8394,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -8336,200 +8429,202 @@ var file_v1_journal_proto_goTypes = []any{
 	(*DefinitionPut)(nil),     // 30: wheelwork.v1.DefinitionPut
 	(*DefinitionDelete)(nil),  // 31: wheelwork.v1.DefinitionDelete
 	(*DefinitionRow)(nil),     // 32: wheelwork.v1.DefinitionRow
-	(*Alerted)(nil),           // 33: wheelwork.v1.Alerted
-	(*AlertRow)(nil),          // 34: wheelwork.v1.AlertRow
-	(*Pin)(nil),               // 35: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 36: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 37: wheelwork.v1.Armed
-	(*Passed)(nil),            // 38: wheelwork.v1.Passed
-	(*Ended)(nil),             // 39: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 40: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 41: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 42: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 43: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 44: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 45: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 46: wheelwork.v1.CalendarDelete
-	(*AppDelete)(nil),         // 47: wheelwork.v1.AppDelete
-	(*ValuePut)(nil),          // 48: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 49: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 50: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 51: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 52: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 53: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 54: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 55: wheelwork.v1.MapChunk
-	(*MapPart)(nil),           // 56: wheelwork.v1.MapPart
-	(*Resumed)(nil),           // 57: wheelwork.v1.Resumed
-	(*MapOutputs)(nil),        // 58: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 59: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 60: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 61: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 62: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 63: wheelwork.v1.Accepted
-	(*Started)(nil),           // 64: wheelwork.v1.Started
-	(*Finished)(nil),          // 65: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 66: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 67: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 68: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 69: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 70: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 71: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 72: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 73: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 74: wheelwork.v1.RouteRow
-	(*LiveRow)(nil),           // 75: wheelwork.v1.LiveRow
-	(*KeyRow)(nil),            // 76: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 77: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 78: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 79: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 80: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 81: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 82: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 83: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 84: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 85: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 86: wheelwork.v1.HomeRow
-	nil,                       // 87: wheelwork.v1.JoinTokenRow.LabelsEntry
-	nil,                       // 88: wheelwork.v1.MachineRow.LabelsEntry
-	(*TallyRow_Minute)(nil),   // 89: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 90: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 91: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 92: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 93: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 94: wheelwork.v1.Finished.End
-	nil,                       // 95: wheelwork.v1.RunRow.LabelsEntry
-	(*RouteRow_Use)(nil),      // 96: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 97: wheelwork.v1.KeyRow.Key
-	(*AppLimits)(nil),         // 98: wheelwork.v1.AppLimits
-	(*AppPause)(nil),          // 99: wheelwork.v1.AppPause
-	(*Attribution)(nil),       // 100: wheelwork.v1.Attribution
-	(*Job)(nil),               // 101: wheelwork.v1.Job
-	(*Module)(nil),            // 102: wheelwork.v1.Module
-	(*Alias)(nil),             // 103: wheelwork.v1.Alias
-	(*AlertRule)(nil),         // 104: wheelwork.v1.AlertRule
-	(*AlertChannel)(nil),      // 105: wheelwork.v1.AlertChannel
-	(*Calendar)(nil),          // 106: wheelwork.v1.Calendar
-	(*App)(nil),               // 107: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 108: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 109: wheelwork.v1.Outcome
-	(*Command)(nil),           // 110: wheelwork.v1.Command
-	(*LogLine)(nil),           // 111: wheelwork.v1.LogLine
+	(*RunsRemoved)(nil),       // 33: wheelwork.v1.RunsRemoved
+	(*Alerted)(nil),           // 34: wheelwork.v1.Alerted
+	(*AlertRow)(nil),          // 35: wheelwork.v1.AlertRow
+	(*Pin)(nil),               // 36: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 37: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 38: wheelwork.v1.Armed
+	(*Passed)(nil),            // 39: wheelwork.v1.Passed
+	(*Ended)(nil),             // 40: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 41: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 42: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 43: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 44: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 45: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 46: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 47: wheelwork.v1.CalendarDelete
+	(*AppDelete)(nil),         // 48: wheelwork.v1.AppDelete
+	(*ValuePut)(nil),          // 49: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 50: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 51: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 52: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 53: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 54: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 55: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 56: wheelwork.v1.MapChunk
+	(*MapPart)(nil),           // 57: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 58: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 59: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 60: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 61: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 62: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 63: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 64: wheelwork.v1.Accepted
+	(*Started)(nil),           // 65: wheelwork.v1.Started
+	(*Finished)(nil),          // 66: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 67: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 68: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 69: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 70: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 71: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 72: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 73: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 74: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 75: wheelwork.v1.RouteRow
+	(*LiveRow)(nil),           // 76: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 77: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 78: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 79: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 80: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 81: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 82: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 83: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 84: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 85: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 86: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 87: wheelwork.v1.HomeRow
+	nil,                       // 88: wheelwork.v1.JoinTokenRow.LabelsEntry
+	nil,                       // 89: wheelwork.v1.MachineRow.LabelsEntry
+	(*TallyRow_Minute)(nil),   // 90: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 91: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 92: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 93: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 94: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 95: wheelwork.v1.Finished.End
+	nil,                       // 96: wheelwork.v1.RunRow.LabelsEntry
+	(*RouteRow_Use)(nil),      // 97: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 98: wheelwork.v1.KeyRow.Key
+	(*AppLimits)(nil),         // 99: wheelwork.v1.AppLimits
+	(*AppPause)(nil),          // 100: wheelwork.v1.AppPause
+	(*Attribution)(nil),       // 101: wheelwork.v1.Attribution
+	(*Job)(nil),               // 102: wheelwork.v1.Job
+	(*Module)(nil),            // 103: wheelwork.v1.Module
+	(*Alias)(nil),             // 104: wheelwork.v1.Alias
+	(*AlertRule)(nil),         // 105: wheelwork.v1.AlertRule
+	(*AlertChannel)(nil),      // 106: wheelwork.v1.AlertChannel
+	(*Calendar)(nil),          // 107: wheelwork.v1.Calendar
+	(*App)(nil),               // 108: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 109: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 110: wheelwork.v1.Outcome
+	(*Command)(nil),           // 111: wheelwork.v1.Command
+	(*LogLine)(nil),           // 112: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,   // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	27,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	37,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	63,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	64,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	65,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	66,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	67,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	38,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	39,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	40,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	43,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	44,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	46,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	41,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	45,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	48,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	49,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	50,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	51,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	52,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	53,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	54,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	57,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	38,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	64,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	65,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	66,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	67,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	68,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	39,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	40,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	41,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	44,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	45,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	47,  // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	42,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	46,  // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	49,  // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	50,  // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	51,  // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	52,  // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	53,  // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	54,  // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	55,  // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	58,  // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
 	28,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
 	29,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	80,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	81,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	82,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	84,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	47,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
+	81,  // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	82,  // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	83,  // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	85,  // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	48,  // 31: wheelwork.v1.Record.app_delete:type_name -> wheelwork.v1.AppDelete
 	4,   // 32: wheelwork.v1.Record.change_set_part:type_name -> wheelwork.v1.ChangeSetPart
 	7,   // 33: wheelwork.v1.Record.change_set_step:type_name -> wheelwork.v1.ChangeSetStep
 	8,   // 34: wheelwork.v1.Record.change_set_shared:type_name -> wheelwork.v1.ChangeSetShared
 	9,   // 35: wheelwork.v1.Record.access_put:type_name -> wheelwork.v1.AccessPut
 	18,  // 36: wheelwork.v1.Record.access_delete:type_name -> wheelwork.v1.AccessDelete
 	10,  // 37: wheelwork.v1.Record.audited:type_name -> wheelwork.v1.Audited
-	98,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
+	99,  // 38: wheelwork.v1.Record.app_limits:type_name -> wheelwork.v1.AppLimits
 	30,  // 39: wheelwork.v1.Record.definition_put:type_name -> wheelwork.v1.DefinitionPut
 	31,  // 40: wheelwork.v1.Record.definition_delete:type_name -> wheelwork.v1.DefinitionDelete
-	33,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
-	99,  // 42: wheelwork.v1.Record.app_pause:type_name -> wheelwork.v1.AppPause
-	100, // 43: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
-	63,  // 44: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	101, // 45: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	35,  // 46: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	5,   // 47: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
-	100, // 48: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
-	19,  // 49: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
-	25,  // 50: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
-	23,  // 51: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
-	26,  // 52: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
-	21,  // 53: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
-	15,  // 54: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
-	16,  // 55: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
-	17,  // 56: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
-	12,  // 57: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
-	13,  // 58: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
-	87,  // 59: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
-	88,  // 60: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
-	24,  // 61: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
-	22,  // 62: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
-	20,  // 63: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
-	24,  // 64: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
-	102, // 65: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	103, // 66: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	32,  // 67: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
-	104, // 68: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
-	105, // 69: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	34,  // 70: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
-	89,  // 71: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	90,  // 72: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	91,  // 73: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	42,  // 74: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	42,  // 75: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	106, // 76: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	107, // 77: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	59,  // 78: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	61,  // 79: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	108, // 80: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	55,  // 81: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	56,  // 82: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	55,  // 83: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	58,  // 84: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	92,  // 85: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	35,  // 86: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	42,  // 87: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	93,  // 88: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	94,  // 89: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	93,  // 90: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	70,  // 91: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	42,  // 92: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	69,  // 93: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	35,  // 94: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	95,  // 95: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	109, // 96: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	74,  // 97: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	110, // 98: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	96,  // 99: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	68,  // 100: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	97,  // 101: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	111, // 102: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	83,  // 103: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 104: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 105: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	35,  // 106: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	109, // 107: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	34,  // 41: wheelwork.v1.Record.alerted:type_name -> wheelwork.v1.Alerted
+	33,  // 42: wheelwork.v1.Record.runs_removed:type_name -> wheelwork.v1.RunsRemoved
+	100, // 43: wheelwork.v1.Record.app_pause:type_name -> wheelwork.v1.AppPause
+	101, // 44: wheelwork.v1.Record.attribution:type_name -> wheelwork.v1.Attribution
+	64,  // 45: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	102, // 46: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	36,  // 47: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	5,   // 48: wheelwork.v1.ChangeSetPart.set:type_name -> wheelwork.v1.ChangeSetRow
+	101, // 49: wheelwork.v1.ChangeSetRow.attribution:type_name -> wheelwork.v1.Attribution
+	19,  // 50: wheelwork.v1.AccessPut.principal:type_name -> wheelwork.v1.PrincipalRow
+	25,  // 51: wheelwork.v1.AccessPut.token:type_name -> wheelwork.v1.TokenRow
+	23,  // 52: wheelwork.v1.AccessPut.session:type_name -> wheelwork.v1.SessionRow
+	26,  // 53: wheelwork.v1.AccessPut.use:type_name -> wheelwork.v1.TokenUseRow
+	21,  // 54: wheelwork.v1.AccessPut.login:type_name -> wheelwork.v1.LoginRow
+	15,  // 55: wheelwork.v1.AccessPut.anchor:type_name -> wheelwork.v1.AuditAnchorRow
+	16,  // 56: wheelwork.v1.AccessPut.join:type_name -> wheelwork.v1.JoinTokenRow
+	17,  // 57: wheelwork.v1.AccessPut.machine:type_name -> wheelwork.v1.MachineRow
+	12,  // 58: wheelwork.v1.AuditEvents.groups:type_name -> wheelwork.v1.AuditGroup
+	13,  // 59: wheelwork.v1.AuditGroup.events:type_name -> wheelwork.v1.AuditRow
+	88,  // 60: wheelwork.v1.JoinTokenRow.labels:type_name -> wheelwork.v1.JoinTokenRow.LabelsEntry
+	89,  // 61: wheelwork.v1.MachineRow.labels:type_name -> wheelwork.v1.MachineRow.LabelsEntry
+	24,  // 62: wheelwork.v1.PrincipalRow.bindings:type_name -> wheelwork.v1.BindingRow
+	22,  // 63: wheelwork.v1.PrincipalRow.password:type_name -> wheelwork.v1.PasswordRow
+	20,  // 64: wheelwork.v1.PrincipalRow.provider:type_name -> wheelwork.v1.ProviderRow
+	24,  // 65: wheelwork.v1.TokenRow.binding:type_name -> wheelwork.v1.BindingRow
+	103, // 66: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	104, // 67: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	32,  // 68: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
+	105, // 69: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
+	106, // 70: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
+	35,  // 71: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	90,  // 72: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	91,  // 73: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	92,  // 74: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	43,  // 75: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	43,  // 76: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	107, // 77: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	108, // 78: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	60,  // 79: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	62,  // 80: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	109, // 81: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	56,  // 82: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	57,  // 83: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	56,  // 84: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	59,  // 85: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	93,  // 86: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	36,  // 87: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	43,  // 88: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	94,  // 89: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	95,  // 90: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	94,  // 91: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	71,  // 92: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	43,  // 93: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	70,  // 94: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	36,  // 95: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	96,  // 96: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	110, // 97: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	75,  // 98: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	111, // 99: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	97,  // 100: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	69,  // 101: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	98,  // 102: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	112, // 103: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	84,  // 104: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 105: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 106: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	36,  // 107: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	110, // 108: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	109, // [109:109] is the sub-list for method output_type
+	109, // [109:109] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8588,6 +8683,7 @@ func file_v1_journal_proto_init() {
 		(*Record_DefinitionPut)(nil),
 		(*Record_DefinitionDelete)(nil),
 		(*Record_Alerted)(nil),
+		(*Record_RunsRemoved)(nil),
 		(*Record_AppPause)(nil),
 	}
 	file_v1_journal_proto_msgTypes[8].OneofWrappers = []any{
@@ -8610,7 +8706,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   97,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

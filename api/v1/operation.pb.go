@@ -27,10 +27,10 @@ const (
 type StartOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	App   string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // runs.cancel runs.retry jobs.pause jobs.resume jobs.run jobs.delete jobs.set
+	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // runs.cancel runs.retry runs.delete runs.purge (payloads) jobs.pause jobs.resume jobs.run jobs.delete jobs.set
 	// runs selects the runs of a kind that begins with runs, as ListRuns does. Its app and its
 	// page are ignored. Without a state: live ones for runs.cancel, unsuccessful ones for
-	// runs.retry. Without a parent, parts and the runs of nodes are left to their parents.
+	// runs.retry, ended ones for runs.delete and runs.purge. Without a parent, parts and the runs of nodes are left to their parents.
 	Runs   *ListRunsRequest `protobuf:"bytes,3,opt,name=runs,proto3" json:"runs,omitempty"`
 	Module string           `protobuf:"bytes,4,opt,name=module,proto3" json:"module,omitempty"` // only runs of this module, as name or name@version
 	// jobs selects the jobs of a kind that begins with jobs, as ListJobs does. Its app, its

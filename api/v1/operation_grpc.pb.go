@@ -41,7 +41,7 @@ const (
 type OperationsClient interface {
 	// StartOperation starts an operation, or counts what it would change. It needs the
 	// permission of the single change: jobs.operate, jobs.trigger for jobs.run, jobs.write for
-	// jobs.delete and jobs.set. At most 4 operations of an app run at once, and 16 of a server;
+	// jobs.delete, jobs.set, runs.delete and runs.purge. At most 4 operations of an app run at once, and 16 of a server;
 	// further ones are refused (RESOURCE_EXHAUSTED).
 	StartOperation(ctx context.Context, in *StartOperationRequest, opts ...grpc.CallOption) (*StartOperationResponse, error)
 	// ListOperations returns the operations of an app that run, and those that ended in the
@@ -129,7 +129,7 @@ func (c *operationsClient) CancelOperation(ctx context.Context, in *CancelOperat
 type OperationsServer interface {
 	// StartOperation starts an operation, or counts what it would change. It needs the
 	// permission of the single change: jobs.operate, jobs.trigger for jobs.run, jobs.write for
-	// jobs.delete and jobs.set. At most 4 operations of an app run at once, and 16 of a server;
+	// jobs.delete, jobs.set, runs.delete and runs.purge. At most 4 operations of an app run at once, and 16 of a server;
 	// further ones are refused (RESOURCE_EXHAUSTED).
 	StartOperation(context.Context, *StartOperationRequest) (*StartOperationResponse, error)
 	// ListOperations returns the operations of an app that run, and those that ended in the

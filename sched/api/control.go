@@ -493,6 +493,9 @@ func (a *runsAPI) retry(ctx context.Context, app string, id job.RunID, identify 
 	if err != nil {
 		return nil, err
 	}
+	if r.PayloadDeletedAt != nil || of.PayloadDeletedAt != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "the payload of run %s was deleted, and a retry needs its input: trigger job %s with an input", r.Id, r.Job)
+	}
 	had, err := job.ParseRunID(of.Id)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func (s *Services) elsewhere(ctx context.Context, app string, id job.RunID) (*ap
 
 // ended reports whether a run is in the history of this or another partition.
 func (s *Services) ended(ctx context.Context, app string, id job.RunID) (bool, error) {
-	_, ended, err := s.cfg.Store.Run(app, id)
+	ended, err := s.cfg.Store.Has(app, id)
 	if err != nil || ended {
 		return ended, err
 	}

@@ -171,6 +171,9 @@ func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogSe
 		if err != nil {
 			return err
 		}
+		if r.PayloadDeletedAt != nil { // a host that was lost may have sent lines since then
+			return nil
+		}
 		if from, err = a.s.logs.read(runKey{app, id}, from, stream.Send); err != nil {
 			return err
 		}

@@ -60,8 +60,8 @@ type Journal interface {
 
 // History has the runs that have ended and are in the store.
 type History interface {
-	// Run returns the encoded row of a run; ok is false if there is none.
-	Run(app string, id [16]byte) (row []byte, ok bool, err error)
+	// Has reports whether there is or was a run with an id.
+	Has(app string, id [16]byte) (bool, error)
 }
 
 // Others is what the loop needs of the other partitions of an app. Implementations are safe
@@ -81,6 +81,5 @@ func (c *Config) ended(app string, id job.RunID) (bool, error) {
 	if c.History == nil {
 		return false, nil
 	}
-	_, ok, err := c.History.Run(app, id)
-	return ok, err
+	return c.History.Has(app, id)
 }

@@ -66,6 +66,7 @@ func (l *Loop) BecomeOwner() error {
 	if err := l.replay(); err != nil {
 		return err
 	}
+	l.View.HideRemoved()
 	if err := l.Alerts.resume(); err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}

@@ -214,7 +214,7 @@ func (r *decayingRate) value(now time.Time) float64 {
 
 // HasRecent reports whether a run is live, or has ended and may not be in the history yet.
 func (l *Loop) HasRecent(app string, id job.RunID) bool {
-	return l.State.LiveRun(app, id) != nil || l.View.Recent(app, id) != nil
+	return l.State.LiveRun(app, id) != nil || l.View.HasRecent(app, id)
 }
 
 // Size returns the numbers of jobs and of runs that have not ended, of all apps.

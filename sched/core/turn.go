@@ -224,6 +224,10 @@ func (l *Loop) perform(e *job.Effect) {
 	case job.RunEnded, job.RunRevoked:
 		l.admission.dequeue(e.Run)
 		l.Waiters.tellEnd(e.Run)
+	case job.RunDeleted:
+		l.View.HideRun(e.Run, 0)
+	case job.RunPurged:
+		l.View.HideRun(e.Run, e.AtMs)
 	case job.RunResumed:
 		if here(e.Run.Slot()) {
 			l.admission.resumeRun(e.Run)
@@ -292,6 +296,10 @@ func (l *Loop) account(fx []job.Effect) {
 			l.relations.depends(e.Job)
 			l.Planner.depends(e.Job)
 		case job.JobBounded: // see perform
+		case job.RunDeleted:
+			l.View.RunRemoved(e.Run, 0)
+		case job.RunPurged:
+			l.View.RunRemoved(e.Run, e.AtMs)
 		case job.KeyAdded:
 			l.View.KeyAdded(&ownerOf(e.Run.Slot()).rows, e.Key, e.Run.ID, e.AtMs, e.Input)
 		default:

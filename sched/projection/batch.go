@@ -49,6 +49,7 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 	v.spare, batch.Applied = store.Batch{}, applied
 	batch.Revisions, v.revisions = v.revisions, batch.Revisions
 	batch.Audit, v.audit = v.audit, nil
+	batch.Removals = v.removals
 	c := &Batch{batch: &batch}
 	var err error
 	marshal := func(m proto.Message) []byte {
@@ -117,6 +118,7 @@ func (v *View) batch(now time.Time, applied uint64) (*Batch, error) {
 		v.deferred.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: statsStartRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
+	batch.Settled = v.deferred.from
 	v.deferred.begin(v.lengths.history)
 	c.ended = v.ends.runs
 	v.ends, v.writing = v.writing, v.ends // v.writing is empty: the last batch was committed

@@ -47,6 +47,7 @@ type changes struct {
 	by        *apiv1.Attribution
 	byText    []byte
 	audit     []store.AuditEntry
+	removals  []store.Removal
 	// calendars has the changed calendars; nil: deleted.
 	calendars map[rowKey]*apiv1.Calendar
 	settings  []*apiv1.App
@@ -134,6 +135,9 @@ func New(cfg Config) *View {
 // be the same.
 func (v *View) Configure(cfg Config) {
 	v.cfg, v.pieces = cfg, min(statsPieces, cfg.StatsBatch)
+	if cfg.Store != nil {
+		cfg.Store.SetPurge(job.Purge)
+	}
 }
 
 // reset begins a new batch. It leaves the runs that have ended.
@@ -146,7 +150,7 @@ func (c *changes) reset() {
 	}
 	c.minutes, c.keys = map[*App]map[int64]struct{}{}, map[*App]*keyRoom{}
 	c.revisions = emptiedRevisions(c.revisions)
-	c.modules, c.calendars, c.settings, c.rows, c.small = nil, nil, nil, nil, nil
+	c.modules, c.calendars, c.settings, c.rows, c.small, c.removals = nil, nil, nil, nil, nil, nil
 }
 
 // Unwritten counts the runs that have ended and are not in the history yet.
@@ -155,6 +159,21 @@ func (v *View) Unwritten() int { return len(v.ends.runs) + len(v.writing.runs) }
 // Recent returns the row of a run that has ended and may not be in the history yet; nil:
 // there is none.
 func (v *View) Recent(app string, id job.RunID) []byte {
+	row := v.recent(app, id)
+	if row == nil || v.cfg.Store == nil {
+		return row
+	}
+	row, err := v.cfg.Store.Shown(app, id, row)
+	if err != nil {
+		return nil // the store has the error too, when it has the row
+	}
+	return row
+}
+
+// HasRecent reports whether Recent has a run, also if it is removed.
+func (v *View) HasRecent(app string, id job.RunID) bool { return v.recent(app, id) != nil }
+
+func (v *View) recent(app string, id job.RunID) []byte {
 	if row := v.ends.row(app, id); row != nil {
 		return row
 	}
@@ -310,6 +329,25 @@ func (c *changes) KeyAdded(a *App, hash [16]byte, id job.RunID, atMs int64, inpu
 // RunEnded adds a run that has ended to the history of the next batch.
 func (c *changes) RunEnded(r *job.Run) error { return c.ends.add(r) }
 
+// RunRemoved removes a run that has ended from the history with the next batch, or its payload if the
+// time of that, in Unix ms, is not 0.
+func (c *changes) RunRemoved(r *job.Run, payloadMs int64) {
+	c.removals = append(c.removals, store.Removal{App: r.App, ID: r.ID, PayloadMs: payloadMs})
+}
+
+// HideRun hides a removed run, or its payload, from readers before the next batch. The record of the
+// removal is durable.
+func (v *View) HideRun(r *job.Run, payloadMs int64) {
+	v.cfg.Store.Hide(store.Removal{App: r.App, ID: r.ID, PayloadMs: payloadMs})
+}
+
+// HideRemoved is HideRun for all removals of the next batch, after a replay.
+func (v *View) HideRemoved() {
+	for _, r := range v.removals {
+		v.cfg.Store.Hide(r)
+	}
+}
+
 // Dirty reports whether there is anything to write.
 func (v *View) Dirty() bool {
 	return v.fresh() || v.deferred.n > 0 || v.bundle.rows > 0
@@ -318,7 +356,7 @@ func (v *View) Dirty() bool {
 // fresh reports whether there are changes that must be written soon: all but deferred
 // statistics and the packed rows of the last batch.
 func (c *changes) fresh() bool {
-	return len(c.revisions)+len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
+	return len(c.revisions)+len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped)+len(c.removals) > 0
 }
 
 // rowKey identifies an object of an app.

@@ -69,6 +69,9 @@ func (s *Server) retryLocked(old *run) (*run, error) {
 	if old.FinishedAt == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", old.GetId(), old.GetState())
 	}
+	if old.PayloadDeletedAt != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "the payload of run %s was deleted, and a retry needs its input", old.GetId())
+	}
 	job, err := s.jobLocked(old.GetApp(), old.GetJob())
 	if err != nil {
 		return nil, err

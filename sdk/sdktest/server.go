@@ -90,6 +90,7 @@ type Server struct {
 	jobs    map[string]*apiv1.Job // by app/name
 	plans   map[string]*planned   // by app/name; only jobs with a schedule
 	runs    []*run                // oldest first
+	made    int                   // number of runs so far
 	keys    map[string]*run       // by app/job/idempotency key
 	modules []*apiv1.Module
 	dates   map[string]*apiv1.Calendar // by app/name
@@ -473,8 +474,9 @@ func (s *Server) startLocked(job *apiv1.Job, input, trigger string, planned time
 	if name == "" {
 		name = "main"
 	}
+	s.made++
 	run := &run{cancel: cancel, handler: job.GetHandler(), ended: make(chan struct{}), Run: &apiv1.Run{
-		Id: fmt.Sprintf("%026d", len(s.runs)+1), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: trigger,
+		Id: fmt.Sprintf("%026d", s.made), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: trigger,
 		PlannedAt: timestamppb.New(planned), AcceptedAt: now, StartedAt: now, Attempt: 1, MaxAttempts: job.GetRetry().GetMax() + 1,
 		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: name, Input: input, Labels: job.GetLabels(),
 	}}
@@ -583,6 +585,27 @@ func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, 
 		return nil, err
 	}
 	return proto.CloneOf(run.Run), nil
+}
+
+// DeleteRun removes a run that has ended, or its input, output and log.
+func (s *Server) DeleteRun(_ context.Context, r *apiv1.DeleteRunRequest) (*apiv1.DeleteRunResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := s.runLocked(r.GetId())
+	switch {
+	case err != nil:
+		return nil, err
+	case found.FinishedAt == nil:
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: cancel it first, and delete it when it has ended", r.GetId(), found.GetState())
+	case !r.GetPayloadOnly():
+		s.runs = slices.DeleteFunc(s.runs, func(x *run) bool { return x == found })
+	case found.PayloadDeletedAt != nil:
+		return &apiv1.DeleteRunResponse{}, nil
+	default:
+		found.log, found.Input, found.InputBytes, found.Output, found.OutputBytes = nil, "", nil, "", nil
+		found.PayloadDeletedAt = timestamppb.New(s.nowLocked())
+	}
+	return &apiv1.DeleteRunResponse{Runs: 1}, nil
 }
 
 // CancelRun ends the context of a run. It refuses a run that has ended.

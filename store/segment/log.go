@@ -78,7 +78,7 @@ func Open(dir string, opt Options) (*Log, error) {
 		closeAll(files)
 		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
 	}
-	if err := l.account(files); err != nil {
+	if err := errors.Join(l.account(files), removeRewrites(dir)); err != nil {
 		closeAll(files)
 		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
 	}

@@ -3,6 +3,7 @@
 package bulk
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 type Action struct {
 	App, Name string // the app, and the action as the API calls it
 	Noun      string // one of the objects, as "job"
+	Verb      string // in the question; "": Name
 	DryRun    bool   // only count
 	Yes       bool   // do not ask
 	Detach    bool   // let the server carry it out
@@ -54,7 +56,8 @@ func (a *Action) Do(printer *output.Printer, cmd *cobra.Command) (sdk.Bulked, er
 	done := found
 	if !a.DryRun && found.Matched > 0 {
 		if !a.Yes {
-			if err := command.Confirm(cmd, fmt.Sprintf("%s %s of app %s", strings.ToUpper(a.Name[:1])+a.Name[1:], command.Count(found.Matched, a.Noun), a.App)); err != nil {
+			verb := cmp.Or(a.Verb, a.Name)
+			if err := command.Confirm(cmd, fmt.Sprintf("%s %s of app %s", strings.ToUpper(verb[:1])+verb[1:], command.Count(found.Matched, a.Noun), a.App)); err != nil {
 				return done, err
 			}
 		}

@@ -25,8 +25,8 @@ type commands struct {
 // Command returns the command "run".
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server, runview.Viewer{Printer: printer, Server: server}}
-	return command.Group("run", "Show runs, read their logs, cancel and retry them",
-		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.terminate(), c.retry(), c.bulk(), c.explain())
+	return command.Group("run", "Show runs, read their logs, cancel, retry and delete them",
+		c.list(), c.get(), c.logs(), c.wait(), c.cancel(), c.terminate(), c.retry(), c.delete(), c.bulk(), c.explain())
 }
 
 func (c *commands) list() *cobra.Command {

@@ -20,7 +20,7 @@ type Viewer struct {
 // Print prints a run.
 func (v Viewer) Print(run *sdk.Run) error {
 	columns := []string{
-		"id", "app", "job", "state", "trigger", "triggered by", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
+		"id", "app", "job", "state", "trigger", "triggered by", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "purged at", "took", "attempt", "next attempt",
 		"host", "alias", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "nodes", "input", "output",
 	}
 	return v.PrintOne(columns, output.Message(run, func() []output.Cell {
@@ -40,6 +40,7 @@ func (v Viewer) Print(run *sdk.Run) error {
 			{Text: output.Time(run.GetPlannedAt())},
 			{Text: output.Time(run.GetStartedAt())},
 			{Text: output.Time(run.GetFinishedAt())},
+			{Text: output.Time(run.GetPayloadDeletedAt())},
 			{Text: Took(run)},
 			{Text: Attempt(run)},
 			{Text: output.Time(run.GetNextAttemptAt())},
