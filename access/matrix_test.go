@@ -73,7 +73,7 @@ var allowed = map[string][]string{
 
 	"Alerts/ListAlerts": watchers, "Alerts/ListSilences": watchers, "Alerts/ListAlertRules": watchers, "Alerts/ListAlertDeliveries": watchers,
 	"Alerts/ListAlertChannels": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,
-	"Alerts/TestAlertChannel": operators, "Alerts/RetryAlertDelivery": operators,
+	"Alerts/TestAlertChannel": operators, "Alerts/RetryAlertDelivery": operators, "Events/ListEventSources": readers,
 
 	"Modules/SetAlias": keepers, "Modules/DeleteAlias": keepers, "ModuleAccess/PutGrants": keepers, "Secrets/SetSecret": keepers,
 	"Secrets/DeleteSecret": keepers, "Apps/PutApp": keepers, "Apps/DeleteApp": keepers,

@@ -51,11 +51,12 @@ type Job struct {
 	// priority is -10 to 10, default 0. Among the waiting runs of an app, those with a
 	// higher priority start first. For a workflow it is the priority of the nodes whose
 	// jobs have none.
-	Priority   int32       `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
-	Rate       *Rate       `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
-	Routing    *Routing    `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
-	Fanout     *Fanout     `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
-	Dependency *Dependency `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
+	Priority   int32         `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
+	Rate       *Rate         `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
+	Routing    *Routing      `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
+	Fanout     *Fanout       `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
+	Dependency *Dependency   `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
+	Trigger    *EventTrigger `protobuf:"bytes,35,opt,name=trigger,proto3" json:"trigger,omitempty"`       // starts a run for each event that fits
 	// Set by the server; ignored when applied, except etag.
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
@@ -238,6 +239,13 @@ func (x *Job) GetFanout() *Fanout {
 func (x *Job) GetDependency() *Dependency {
 	if x != nil {
 		return x.Dependency
+	}
+	return nil
+}
+
+func (x *Job) GetTrigger() *EventTrigger {
+	if x != nil {
+		return x.Trigger
 	}
 	return nil
 }
@@ -1159,6 +1167,71 @@ func (x *Dependency) GetPassOutput() bool {
 	return false
 }
 
+// EventTrigger starts a run for each event that fits. The input of the run is the event, in the JSON
+// format of CloudEvents. A paused job starts none.
+type EventTrigger struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Event  string                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`   // the type of the event
+	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // the name of the event source that it comes by; "": any of the app
+	// match has conditions, which must all hold; at most 16. A key is an attribute of the event, as
+	// subject, or a path into its data, as data.order.total. A value is the whole text, number, true
+	// or false; a text that ends with * is the beginning of a text.
+	Match         map[string]string `protobuf:"bytes,3,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventTrigger) Reset() {
+	*x = EventTrigger{}
+	mi := &file_v1_job_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventTrigger) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventTrigger) ProtoMessage() {}
+
+func (x *EventTrigger) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventTrigger.ProtoReflect.Descriptor instead.
+func (*EventTrigger) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EventTrigger) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *EventTrigger) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *EventTrigger) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
 // Workflow makes a run of the job a graph of runs of other jobs of the app. Each node
 // starts as soon as the nodes before it have ended. The run succeeds if no node failed.
 // Its output is a JSON object with the outputs of the last nodes. docs/workflows.md
@@ -1172,7 +1245,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1257,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1270,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1225,7 +1298,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1310,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1323,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Node) GetName() string {
@@ -1314,7 +1387,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1399,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1412,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeState) GetName() string {
@@ -1414,7 +1487,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1499,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1512,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1493,7 +1566,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1578,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1591,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1570,7 +1643,7 @@ type Run struct {
 	App        string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job        string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	State      string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger    string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
+	Trigger    string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler event
 	PlannedAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	// started_at is the first start of the handler, by the server's clock. Unset until the
@@ -1617,7 +1690,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1702,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1715,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Run) GetId() string {
@@ -1965,7 +2038,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2050,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2063,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2061,7 +2134,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2146,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2159,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -2124,7 +2197,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2209,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2222,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -2201,7 +2274,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2286,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2299,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2266,7 +2339,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2351,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2364,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateJobRequest) GetJob() *Job {
@@ -2320,7 +2393,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2405,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2418,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2400,7 +2473,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2485,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2498,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2452,7 +2525,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2537,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2550,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2522,7 +2595,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2607,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2620,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2651,7 +2724,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2736,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2749,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2705,7 +2778,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2790,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2803,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2769,7 +2842,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2854,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2867,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 type PauseJobRequest struct {
@@ -2807,7 +2880,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2892,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2905,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2859,7 +2932,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2944,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2957,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2921,7 +2994,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3006,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3019,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -3001,7 +3074,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3086,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3099,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -3057,7 +3130,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3142,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3155,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -3139,7 +3212,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3224,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3237,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3212,7 +3285,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3297,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3310,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3315,7 +3388,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3400,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3413,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3390,7 +3463,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3475,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3488,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3497,7 +3570,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3582,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3595,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3542,7 +3615,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3627,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3640,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3593,7 +3666,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3678,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3691,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3637,7 +3710,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3722,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3735,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3682,7 +3755,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3767,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3780,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3732,7 +3805,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3817,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3830,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 type GetRunRequest struct {
@@ -3770,7 +3843,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3855,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3868,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3835,7 +3908,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +3920,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +3933,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3954,7 +4027,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4039,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4052,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -4013,7 +4086,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4025,7 +4098,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4038,7 +4111,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -4066,7 +4139,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4078,7 +4151,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4091,7 +4164,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -4128,7 +4201,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4213,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4226,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4198,7 +4271,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4283,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4296,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4322,7 +4395,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4407,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4420,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4388,7 +4461,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4473,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4486,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4442,7 +4515,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4527,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4540,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4509,7 +4582,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4594,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4607,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Reason) GetCode() string {
@@ -4565,7 +4638,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4650,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4663,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4638,7 +4711,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +4723,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +4736,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4692,7 +4765,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4777,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4790,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4760,7 +4833,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4772,7 +4845,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4785,7 +4858,7 @@ func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
 func (*Refusal_Problem) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22, 0}
+	return file_v1_job_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *Refusal_Problem) GetIndex() int32 {
@@ -4813,8 +4886,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xcf\n" +
-	"\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\x85\v\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4838,7 +4910,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06fanout\x18\x12 \x01(\v2\x14.wheelwork.v1.FanoutR\x06fanout\x128\n" +
 	"\n" +
 	"dependency\x18\x13 \x01(\v2\x18.wheelwork.v1.DependencyR\n" +
-	"dependency\x12\x1a\n" +
+	"dependency\x124\n" +
+	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12\x1a\n" +
 	"\brevision\x18\x14 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04etag\x18\x15 \x01(\tR\x04etag\x129\n" +
 	"\n" +
@@ -4930,7 +5003,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02on\x18\x02 \x01(\tR\x02on\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\tR\x04need\x12\x1f\n" +
 	"\vpass_output\x18\x04 \x01(\bR\n" +
-	"passOutput\"4\n" +
+	"passOutput\"\xb3\x01\n" +
+	"\fEventTrigger\x12\x14\n" +
+	"\x05event\x18\x01 \x01(\tR\x05event\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12;\n" +
+	"\x05match\x18\x03 \x03(\v2%.wheelwork.v1.EventTrigger.MatchEntryR\x05match\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
 	"\bWorkflow\x12(\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x12.wheelwork.v1.NodeR\x05nodes\"\x8e\x01\n" +
 	"\x04Node\x12\x12\n" +
@@ -5302,7 +5383,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5315,182 +5396,186 @@ var file_v1_job_proto_goTypes = []any{
 	(*Routing)(nil),                // 8: wheelwork.v1.Routing
 	(*Fanout)(nil),                 // 9: wheelwork.v1.Fanout
 	(*Dependency)(nil),             // 10: wheelwork.v1.Dependency
-	(*Workflow)(nil),               // 11: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 12: wheelwork.v1.Node
-	(*NodeState)(nil),              // 13: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 14: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 15: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 16: wheelwork.v1.Run
-	(*Attempt)(nil),                // 17: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 18: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
-	(*CreateJobRequest)(nil),       // 21: wheelwork.v1.CreateJobRequest
-	(*Refusal)(nil),                // 22: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 23: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 24: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 25: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 26: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 27: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 28: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 29: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 30: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 31: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 32: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 33: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 34: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 35: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 36: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 37: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 38: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 39: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 40: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 41: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 42: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 43: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 44: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 45: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 46: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 47: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 48: wheelwork.v1.TerminateRunRequest
-	(*RetryRunRequest)(nil),        // 49: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 50: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 51: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 52: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 53: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 54: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 55: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 56: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 57: wheelwork.v1.ReadLogRequest
-	nil,                            // 58: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 59: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 60: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 61: wheelwork.v1.Refusal.Problem
-	nil,                            // 62: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 63: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 64: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 65: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 66: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 67: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 69: wheelwork.v1.HTTPCall
+	(*EventTrigger)(nil),           // 11: wheelwork.v1.EventTrigger
+	(*Workflow)(nil),               // 12: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 13: wheelwork.v1.Node
+	(*NodeState)(nil),              // 14: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 15: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 16: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 17: wheelwork.v1.Run
+	(*Attempt)(nil),                // 18: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 19: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 20: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 21: wheelwork.v1.ApplyJobRequest
+	(*CreateJobRequest)(nil),       // 22: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 23: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 24: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 25: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 26: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 27: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 28: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 29: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 30: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 31: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 32: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 33: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 34: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 35: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 36: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 37: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 38: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 39: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 40: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 41: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 42: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 43: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 44: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 45: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 46: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 47: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 48: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 49: wheelwork.v1.TerminateRunRequest
+	(*RetryRunRequest)(nil),        // 50: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 51: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 52: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 53: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 54: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 55: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 56: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 57: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 58: wheelwork.v1.ReadLogRequest
+	nil,                            // 59: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 60: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 61: wheelwork.v1.EventTrigger.MatchEntry
+	nil,                            // 62: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 63: wheelwork.v1.Refusal.Problem
+	nil,                            // 64: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 65: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 66: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 67: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 68: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 69: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 70: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 71: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	58, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	15, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	59, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	68, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	68, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	68, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	59, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	69, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	68, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	68, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	68, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	68, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	68, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	68, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	68, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	68, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	60, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	68, // 32: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	68, // 33: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	68, // 34: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	68, // 35: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 36: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 37: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	61, // 38: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 39: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	62, // 40: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 41: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	68, // 42: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	68, // 43: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	68, // 44: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	68, // 45: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	63, // 46: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	64, // 47: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	68, // 48: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	37, // 49: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 50: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	65, // 51: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	68, // 52: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	68, // 53: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	16, // 54: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	66, // 55: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	68, // 56: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	68, // 57: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	55, // 58: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	54, // 59: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	67, // 60: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	54, // 61: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	20, // 62: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 63: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	24, // 64: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	25, // 65: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	27, // 66: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	29, // 67: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	30, // 68: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	31, // 69: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	32, // 70: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	33, // 71: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	35, // 72: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	38, // 73: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	39, // 74: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	40, // 75: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	42, // 76: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	44, // 77: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	45, // 78: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	47, // 79: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	48, // 80: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	49, // 81: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 82: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	52, // 83: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	56, // 84: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	57, // 85: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	23, // 86: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	23, // 87: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 88: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	26, // 89: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	28, // 90: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 91: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 92: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 93: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 94: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	34, // 95: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	36, // 96: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	37, // 97: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	37, // 98: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 99: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	43, // 100: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 101: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	46, // 102: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 103: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 104: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 105: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 106: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	53, // 107: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 108: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 109: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	86, // [86:110] is the sub-list for method output_type
-	62, // [62:86] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	11, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	70, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	70, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	70, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	16, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	12, // 15: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	1,  // 16: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	60, // 17: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	71, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	4,  // 19: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	61, // 20: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	13, // 21: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	70, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	70, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	70, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	70, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	70, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	70, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	70, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	19, // 29: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	18, // 30: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	70, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	14, // 32: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	62, // 33: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	70, // 34: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	70, // 35: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	70, // 36: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	70, // 37: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 38: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 39: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	63, // 40: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 41: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	64, // 42: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 43: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	70, // 44: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	70, // 45: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	70, // 46: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	70, // 47: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	65, // 48: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	66, // 49: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	70, // 50: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	38, // 51: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	38, // 52: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	67, // 53: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	70, // 54: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	70, // 55: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	17, // 56: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	68, // 57: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	70, // 58: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	70, // 59: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	56, // 60: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	55, // 61: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	69, // 62: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	55, // 63: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	21, // 64: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	22, // 65: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	25, // 66: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	26, // 67: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	28, // 68: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	30, // 69: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	31, // 70: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	32, // 71: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	33, // 72: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	34, // 73: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	36, // 74: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	39, // 75: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	40, // 76: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	41, // 77: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	43, // 78: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	45, // 79: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	46, // 80: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	48, // 81: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	49, // 82: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	50, // 83: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	51, // 84: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	53, // 85: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	57, // 86: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	58, // 87: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	24, // 88: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	24, // 89: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 90: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	27, // 91: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	29, // 92: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 93: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 94: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	17, // 95: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 96: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	35, // 97: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	37, // 98: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	38, // 99: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	38, // 100: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	42, // 101: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	44, // 102: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	17, // 103: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	47, // 104: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	17, // 105: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	17, // 106: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	17, // 107: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	52, // 108: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	54, // 109: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	17, // 110: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	20, // 111: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	88, // [88:112] is the sub-list for method output_type
+	64, // [64:88] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5501,15 +5586,15 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -3031,6 +3031,7 @@ type DefinitionRow struct {
 	//
 	//	*DefinitionRow_AlertRule
 	//	*DefinitionRow_AlertChannel
+	//	*DefinitionRow_EventSource
 	Kind          isDefinitionRow_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3091,6 +3092,15 @@ func (x *DefinitionRow) GetAlertChannel() *AlertChannel {
 	return nil
 }
 
+func (x *DefinitionRow) GetEventSource() *EventSource {
+	if x != nil {
+		if x, ok := x.Kind.(*DefinitionRow_EventSource); ok {
+			return x.EventSource
+		}
+	}
+	return nil
+}
+
 type isDefinitionRow_Kind interface {
 	isDefinitionRow_Kind()
 }
@@ -3103,9 +3113,15 @@ type DefinitionRow_AlertChannel struct {
 	AlertChannel *AlertChannel `protobuf:"bytes,2,opt,name=alert_channel,json=alertChannel,proto3,oneof"`
 }
 
+type DefinitionRow_EventSource struct {
+	EventSource *EventSource `protobuf:"bytes,3,opt,name=event_source,json=eventSource,proto3,oneof"`
+}
+
 func (*DefinitionRow_AlertRule) isDefinitionRow_Kind() {}
 
 func (*DefinitionRow_AlertChannel) isDefinitionRow_Kind() {}
+
+func (*DefinitionRow_EventSource) isDefinitionRow_Kind() {}
 
 // Alerted has the state of alerts after a change, in the module slot of their app. It is in one batch
 // with the change that caused it.
@@ -7635,7 +7651,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa4\x14\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\x0ev1/event.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\xa4\x14\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7879,11 +7895,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"definition\":\n" +
 	"\x10DefinitionDelete\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x94\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xd4\x01\n" +
 	"\rDefinitionRow\x128\n" +
 	"\n" +
 	"alert_rule\x18\x01 \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
-	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
+	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannel\x12>\n" +
+	"\fevent_source\x18\x03 \x01(\v2\x19.wheelwork.v1.EventSourceH\x00R\veventSourceB\x06\n" +
 	"\x04kind\"5\n" +
 	"\aAlerted\x12*\n" +
 	"\x04rows\x18\x01 \x03(\v2\x16.wheelwork.v1.AlertRowR\x04rows\"2\n" +
@@ -8391,12 +8408,13 @@ var file_v1_journal_proto_goTypes = []any{
 	(*Alias)(nil),             // 102: wheelwork.v1.Alias
 	(*AlertRule)(nil),         // 103: wheelwork.v1.AlertRule
 	(*AlertChannel)(nil),      // 104: wheelwork.v1.AlertChannel
-	(*Calendar)(nil),          // 105: wheelwork.v1.Calendar
-	(*App)(nil),               // 106: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 107: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 108: wheelwork.v1.Outcome
-	(*Command)(nil),           // 109: wheelwork.v1.Command
-	(*LogLine)(nil),           // 110: wheelwork.v1.LogLine
+	(*EventSource)(nil),       // 105: wheelwork.v1.EventSource
+	(*Calendar)(nil),          // 106: wheelwork.v1.Calendar
+	(*App)(nil),               // 107: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 108: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 109: wheelwork.v1.Outcome
+	(*Command)(nil),           // 110: wheelwork.v1.Command
+	(*LogLine)(nil),           // 111: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -8468,49 +8486,50 @@ var file_v1_journal_proto_depIdxs = []int32{
 	32,  // 66: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
 	103, // 67: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
 	104, // 68: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	34,  // 69: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
-	89,  // 70: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	90,  // 71: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	91,  // 72: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	42,  // 73: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	42,  // 74: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	105, // 75: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	106, // 76: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	59,  // 77: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	61,  // 78: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	107, // 79: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	55,  // 80: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	56,  // 81: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	55,  // 82: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	58,  // 83: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	92,  // 84: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	35,  // 85: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	42,  // 86: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	93,  // 87: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	94,  // 88: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	93,  // 89: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	70,  // 90: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	42,  // 91: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	69,  // 92: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	35,  // 93: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	95,  // 94: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	108, // 95: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	74,  // 96: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	109, // 97: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	96,  // 98: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	68,  // 99: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	97,  // 100: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	110, // 101: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	83,  // 102: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 103: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 104: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	35,  // 105: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	108, // 106: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	105, // 69: wheelwork.v1.DefinitionRow.event_source:type_name -> wheelwork.v1.EventSource
+	34,  // 70: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	89,  // 71: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	90,  // 72: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	91,  // 73: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	42,  // 74: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	42,  // 75: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	106, // 76: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	107, // 77: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	59,  // 78: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	61,  // 79: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	108, // 80: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	55,  // 81: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	56,  // 82: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	55,  // 83: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	58,  // 84: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	92,  // 85: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	35,  // 86: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	42,  // 87: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	93,  // 88: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	94,  // 89: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	93,  // 90: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	70,  // 91: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	42,  // 92: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	69,  // 93: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	35,  // 94: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	95,  // 95: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	109, // 96: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	74,  // 97: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	110, // 98: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	96,  // 99: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	68,  // 100: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	97,  // 101: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	111, // 102: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	83,  // 103: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 104: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 105: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	35,  // 106: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	109, // 107: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8520,6 +8539,7 @@ func file_v1_journal_proto_init() {
 	}
 	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
+	file_v1_event_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_produce_proto_init()
@@ -8583,6 +8603,7 @@ func file_v1_journal_proto_init() {
 	file_v1_journal_proto_msgTypes[31].OneofWrappers = []any{
 		(*DefinitionRow_AlertRule)(nil),
 		(*DefinitionRow_AlertChannel)(nil),
+		(*DefinitionRow_EventSource)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
