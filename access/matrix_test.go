@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"Alerts/ListAlerts": watchers, "Alerts/ListSilences": watchers, "Alerts/ListAlertRules": watchers, "Alerts/ListAlertDeliveries": watchers,
 	"Alerts/ListAlertChannels": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,
 	"Alerts/TestAlertChannel": operators, "Apps/PauseApp": operators, "Apps/ResumeApp": operators, "Alerts/RetryAlertDelivery": operators,
-	"Alerts/MarkError": operators, "Alerts/ListErrorMarks": watchers, "Alerts/ClearErrorMark": operators,
+	"Alerts/MarkError": operators, "Alerts/ListErrorMarks": watchers, "Alerts/ClearErrorMark": operators, "Events/ListEventSources": readers,
 
 	"Modules/SetAlias": keepers, "Modules/DeleteAlias": keepers, "ModuleAccess/PutGrants": keepers, "Secrets/SetSecret": keepers,
 	"Secrets/DeleteSecret": keepers, "Apps/PutApp": keepers, "Apps/DeleteApp": keepers,
@@ -275,7 +275,7 @@ func TestMatrix(t *testing.T) {
 	for method := range methods.All() {
 		short := strings.TrimPrefix(method, "/wheelwork.v1.")
 		switch short {
-		case "Cluster/GetVersion", "Access/SignIn", "Access/ClaimLogin", "Machines/Join", "Machines/RenewCertificate", "Producer/Produce": // public; see TestNested
+		case "Cluster/GetVersion", "Access/SignIn", "Events/PublishEvent", "Access/ClaimLogin", "Machines/Join", "Machines/RenewCertificate", "Producer/Produce": // public; see TestNested
 			continue
 		}
 		seen[short] = true

@@ -156,6 +156,8 @@ func mayChange(p *Principal, q *apiv1.ApplyChangeSetRequest) error {
 			kind = "alertrule"
 		case *apiv1.Change_AlertChannel:
 			kind = "alertchannel"
+		case *apiv1.Change_EventSource:
+			kind = "eventsource"
 		case *apiv1.Change_Delete:
 			kind = k.Delete.GetKind()
 		}
@@ -183,7 +185,7 @@ func mayReadKind(p *Principal, kind, app string) error {
 // unknown kind.
 func changePermission(kind string) string {
 	switch kind {
-	case "job":
+	case "job", "eventsource": // both decide what starts jobs
 		return "jobs.write"
 	case "alias":
 		return "aliases.write"

@@ -80,6 +80,10 @@ func writeTooLarge(w http.ResponseWriter, r *http.Request, over *http.MaxBytesEr
 		writeAPIError(w, readError(over))
 		return
 	}
+	if r.Pattern == eventsPattern {
+		writeAPIStatus(w, http.StatusRequestEntityTooLarge, status.Newf(codes.ResourceExhausted, "the body of the request is larger than %d bytes, the limit of events: send fewer at a time", over.Limit))
+		return
+	}
 	writeAPIStatus(w, http.StatusRequestEntityTooLarge, status.Newf(codes.ResourceExhausted,
 		"the body of the request is larger than %d bytes, the limit of the server: send less at a time, or raise --max-body", over.Limit))
 }

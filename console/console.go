@@ -93,6 +93,7 @@ type console struct {
 	machines   apiv1.MachinesClient
 	backups    apiv1.BackupsClient
 	alerts     apiv1.AlertsClient
+	senders    apiv1.EventsClient // of events
 	changes    apiv1.ChangeSetsClient
 	health     grpc_health_v1.HealthClient
 	operations apiv1.OperationsClient
@@ -192,6 +193,7 @@ func newConsole(cfg Config) (*console, error) {
 		machines:   apiv1.NewMachinesClient(cfg.Conn),
 		backups:    apiv1.NewBackupsClient(cfg.Conn),
 		alerts:     apiv1.NewAlertsClient(cfg.Conn),
+		senders:    apiv1.NewEventsClient(cfg.Conn),
 		changes:    apiv1.NewChangeSetsClient(cfg.Conn),
 		health:     grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions:   newSessions(cfg.Sessions, cfg.Logger),
@@ -236,7 +238,8 @@ func (c *console) routes() []route {
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
 		{pattern: "GET /schemas/{file}", open: c.assets.schema},
 		{pattern: uploadPattern, open: c.admitted(c.uploadAPI), body: c.maxFile},
-		{pattern: "POST /api/v1/sessions", open: onlyJSON(c.gateway.ServeHTTP)}, // a sign-in has no token yet
+		{pattern: eventsPattern, open: c.eventsAPI, body: bound(nil, maxEvents)}, // the API verifies its signature
+		{pattern: "POST /api/v1/sessions", open: onlyJSON(c.gateway.ServeHTTP)},  // a sign-in has no token yet
 		{pattern: "POST /api/v1/logins:claim", open: onlyJSON(c.gateway.ServeHTTP)},
 		{pattern: "/api/", open: c.admitted(onlyJSON(c.gateway.ServeHTTP)), body: c.maxBody},
 

@@ -59,6 +59,7 @@ func newGateway(server *grpc.ClientConn, address func(*http.Request) netip.Addr)
 		func() error { return apiv1.RegisterRevisionsHandlerClient(ctx, mux, apiv1.NewRevisionsClient(conn)) },
 		func() error { return apiv1.RegisterChangeSetsHandlerClient(ctx, mux, apiv1.NewChangeSetsClient(conn)) },
 		func() error { return apiv1.RegisterAlertsHandlerClient(ctx, mux, apiv1.NewAlertsClient(conn)) },
+		func() error { return apiv1.RegisterEventsHandlerClient(ctx, mux, apiv1.NewEventsClient(conn)) },
 		func() error { return apiv1.RegisterQueuesHandlerClient(ctx, mux, apiv1.NewQueuesClient(conn)) },
 		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },
 		func() error { return apiv1.RegisterValuesHandlerClient(ctx, mux, apiv1.NewValuesClient(conn)) },

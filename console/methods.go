@@ -23,6 +23,7 @@ var verbs = []string{http.MethodGet, http.MethodPut, http.MethodPost, http.Metho
 var beside = [][2]string{
 	{http.MethodGet, "/api/v1/openapi.json"},
 	{http.MethodPut, "/api/v1/apps/{app}/modules/{name}/versions/{version}"},
+	{http.MethodPost, "/api/v1/apps/{app}/events"},
 }
 
 // methods knows which HTTP methods each path of the API has. The gateway does not tell: it

@@ -111,7 +111,7 @@ func TestOpenAPIDescribesEveryMethod(t *testing.T) {
 			checkVariables(t, verb, path, op)
 		}
 	}
-	want := []string{"Modules_PushModule"} // an upload is no method of the gateway
+	want := []string{"Modules_PushModule", "Events_PublishEvent"} // uploads and events are no methods of the gateway
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			for k := range f.Services().Get(i).Methods().Len() {

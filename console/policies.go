@@ -2,6 +2,8 @@ package console
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,6 +68,7 @@ func (w words) policies(j *apiv1.Job) ([]policy, error) {
 		jobs []string
 	}{
 		{"dependency", func(p *phrase) { p.dependency(j.GetDependency()) }, j.GetDependency().GetJobs()},
+		{"trigger", func(p *phrase) { p.trigger(j.GetTrigger()) }, nil},
 		{"misfire", func(p *phrase) { p.misfire(j.GetMisfire()) }, nil},
 		{"overlap", func(p *phrase) { p.overlap(j.GetOverlap()) }, nil},
 		{"deadline", func(p *phrase) { p.value("deadline.within", j.GetDeadline()) }, nil},
@@ -95,6 +98,21 @@ func (p *phrase) dependency(d *apiv1.Dependency) {
 		p.say("dependency.pass")
 	}
 	p.say("dependency." + cmp.Or(d.Need, "all") + "." + cmp.Or(d.On, "success"))
+}
+
+func (p *phrase) trigger(t *apiv1.EventTrigger) {
+	if t == nil {
+		return
+	}
+	p.say("event.type", t.Event)
+	p.value("event.source", t.Source)
+	for _, path := range slices.Sorted(maps.Keys(t.Match)) {
+		if begin, ok := strings.CutSuffix(t.Match[path], "*"); ok {
+			p.say("event.begins", path, begin)
+		} else {
+			p.say("event.match", path, t.Match[path])
+		}
+	}
 }
 
 func (p *phrase) misfire(m *apiv1.Misfire) {

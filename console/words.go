@@ -43,6 +43,8 @@ func (w words) schedule(j *apiv1.Job) (string, error) {
 		p.daily(s.Daily, s.Zone)
 	case len(j.GetDependency().GetJobs()) > 0:
 		p.say("schedule.dependency")
+	case j.GetTrigger() != nil:
+		p.say("schedule.event")
 	default:
 		p.say("schedule.manual")
 	}

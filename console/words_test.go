@@ -247,6 +247,24 @@ func TestScheduleOfADependency(t *testing.T) {
 	}
 }
 
+// TestTriggerInWords checks the sentence about the events that start a job.
+func TestTriggerInWords(t *testing.T) {
+	for lang, want := range map[string]string{
+		"en": "Each event of the type order.paid, from the event source shop, data.country is DE, subject begins with o-",
+		"zh": "每个类型为 order.paid 的事件，来自事件源 shop，data.country 为 DE，subject 以 o- 开头",
+	} {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &apiv1.Job{Trigger: &apiv1.EventTrigger{Event: "order.paid", Source: "shop", Match: map[string]string{"data.country": "DE", "subject": "o-*"}}}
+		list, err := (words{lang: lang, texts: texts, loc: time.UTC}).policies(j)
+		if err != nil || len(list) != 1 || list[0].Text != want {
+			t.Errorf("%s: %v, %v, want %q", lang, list, err, want)
+		}
+	}
+}
+
 // TestEveryTriggerHasAName checks that no page shows a trigger by its API name.
 func TestEveryTriggerHasAName(t *testing.T) {
 	for _, lang := range languages() {
@@ -254,7 +272,7 @@ func TestEveryTriggerHasAName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, trigger := range []job.Trigger{job.BySchedule, job.ByHand, job.ByBackfill, job.ByDependency, job.ByRetry, job.ByFanout, job.ByWorkflow, job.ByHandler} {
+		for _, trigger := range job.Triggers() {
 			if texts["trigger."+string(trigger)] == "" {
 				t.Errorf("%s: the trigger %s has no name", lang, trigger)
 			}

@@ -62,6 +62,8 @@ func definitionIn(r *apiv1.Revision) protoreflect.Message {
 		return r.GetAlertRule().ProtoReflect()
 	case r.GetAlertChannel() != nil:
 		return r.GetAlertChannel().ProtoReflect()
+	case r.GetEventSource() != nil:
+		return r.GetEventSource().ProtoReflect()
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type Document struct {
 	Labels map[string]string // nil for kinds without labels
 	At     Position
 	// Spec is the definition as the API takes it: *apiv1.Job, *apiv1.Calendar, *apiv1.Alias,
-	// *apiv1.ModuleGrants, *apiv1.AlertRule, *apiv1.AlertChannel or *apiv1.App.
+	// *apiv1.ModuleGrants, *apiv1.AlertRule, *apiv1.AlertChannel, *apiv1.EventSource or *apiv1.App.
 	Spec proto.Message
 
 	root *yaml.Node // the mapping in the source; nil for a definition that comes from a server

@@ -128,6 +128,11 @@ var jobKind = &Kind{
 		{Path: "dependency.need", Type: Text, Default: "all", Enum: []string{"all", "any"}, Help: "Whether every job must have such an end since the last run, or each such end starts a run.", Example: "any"},
 		{Path: "dependency.pass_output", Type: Truth, Default: "false", Help: "Whether the output of the run that completed the dependency becomes the input.", Example: "true"},
 
+		{Path: "trigger", Type: Object, Help: "Starts a run for each event that fits; the event is the input.", Example: "{event: com.example.order.paid}"},
+		{Path: "trigger.event", Type: Text, Required: true, Help: "The type of the events.", Example: "com.example.order.paid"},
+		{Path: "trigger.source", Type: Text, Help: "Only events that come by this event source.", Example: "shop"},
+		{Path: "trigger.match", Type: Map, Help: "Conditions, which must all hold, at most 16: an attribute of the event or a path into its data, and the whole value or the beginning of a text and `*`.", Example: "{data.country: DE, subject: \"order-*\"}"},
+
 		{Path: "etag", Type: Text, Help: "The version of the definition that the document was made from: the job changes only while it has this one.", Example: "00c0ffee00c0ffee"},
 	},
 	ServerFields: map[string]string{

@@ -94,8 +94,15 @@ func (r *Row) App() string {
 	return app
 }
 
-// Defines reports whether the row has a definition.
-func (r *Row) Defines() bool { return isKind(r.Key, rowDefinition) }
+// Defines returns the kind of the definition that the row has; "": it has none.
+func (r *Row) Defines() string {
+	if !isKind(r.Key, rowDefinition) {
+		return ""
+	}
+	_, kind, _ := strings.Cut(r.Key[len(rowDefinition)+1:], "/")
+	kind, _, _ = strings.Cut(kind, "/")
+	return kind
+}
 
 // definitionKey names a definition in its app.
 type definitionKey struct{ kind, name string }

@@ -6,6 +6,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job/route"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
+	"github.com/wheelworkhq/wheelwork/job/trigger"
 )
 
 // Job is a definition with the results of its schedule and of its runs. There may be a
@@ -139,6 +140,12 @@ func (j *Job) RouteState() *route.State {
 
 // Dependency returns the dependency of the job on other jobs; nil: none. It is immutable.
 func (j *Job) Dependency() *Dependency { return j.kind.shape.Dependency }
+
+// Event returns which events start the job; nil: none do. It is immutable.
+func (j *Job) Event() *trigger.Trigger { return j.kind.shape.Event }
+
+// Paused reports whether the schedule, the dependency and the trigger of the job start no run.
+func (j *Job) Paused() bool { return j.kind.shape.Paused }
 
 // Nodes returns the jobs of the nodes of a workflow, each once; nil if the job is not a
 // workflow. The caller does not modify it.

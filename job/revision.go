@@ -19,6 +19,7 @@ const (
 
 	KindAlertRule    = "alertrule"
 	KindAlertChannel = "alertchannel"
+	KindEventSource  = "eventsource"
 )
 
 // Content is a definition in the form in which revisions are stored: bytes of its message.
@@ -93,7 +94,7 @@ func next[D definition](old, now D) int64 {
 	return old.GetRevision() + 1
 }
 
-// AppDefinition is a definition of a kind that no rule of jobs and runs reads: an alert rule or an alert channel. The
+// AppDefinition is a definition of a kind that no rule of jobs and runs reads: an alert rule, an alert channel or an event source. The
 // module slot holds them in one map, and one record changes each of them, so that a further kind is one more row of
 // unwrap and [Wrap]. A definition is immutable once it is in a slot.
 type AppDefinition interface {
@@ -110,6 +111,8 @@ func unwrap(row *apiv1.DefinitionRow) (kind string, d AppDefinition) {
 		return KindAlertRule, k.AlertRule
 	case *apiv1.DefinitionRow_AlertChannel:
 		return KindAlertChannel, k.AlertChannel
+	case *apiv1.DefinitionRow_EventSource:
+		return KindEventSource, k.EventSource
 	}
 	return "", nil
 }
@@ -121,6 +124,8 @@ func Wrap(d AppDefinition) *apiv1.DefinitionRow {
 		return &apiv1.DefinitionRow{Kind: &apiv1.DefinitionRow_AlertRule{AlertRule: m}}
 	case *apiv1.AlertChannel:
 		return &apiv1.DefinitionRow{Kind: &apiv1.DefinitionRow_AlertChannel{AlertChannel: m}}
+	case *apiv1.EventSource:
+		return &apiv1.DefinitionRow{Kind: &apiv1.DefinitionRow_EventSource{EventSource: m}}
 	}
 	return nil
 }

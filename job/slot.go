@@ -290,7 +290,7 @@ const (
 	JobMoved                          // its planned times, dependency or routing state changed, but not its definition
 	JobCounted                        // a run of it has ended, and Run.Nth counts it
 	JobPlanned                        // arm it ahead of NextMs
-	JobDepends                        // it depends on other jobs, also as nodes, or on calendars
+	JobDepends                        // it depends on other jobs, also as nodes, on calendars or on events
 	JobBounded                        // its overlap policy now bounds the admitted runs, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds its last state
 	ModuleAdded                       // Module
@@ -517,7 +517,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		}
 		j.tidy()
 	}
-	if _, named := j.spec().timing(); named || j.kind.shape.refers() {
+	if _, named := j.spec().timing(); named || j.kind.shape.refers() || j.Event() != nil {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
 	}
 	if p.Rescheduled {

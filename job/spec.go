@@ -14,6 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/wire/fields"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
+	"github.com/wheelworkhq/wheelwork/job/trigger"
 )
 
 // spec is a definition in as little memory as possible. A million jobs have a million
@@ -39,7 +40,8 @@ type Shape struct {
 	Digest     string         // of the module's version
 	Misfire    schedule.Misfire
 	Dependency *Dependency
-	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
+	Event      *trigger.Trigger // nil: no event starts the jobs
+	Nodes      []string         // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
 	Owner      string
 	Paused     bool
@@ -106,7 +108,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 		clear(s.shapes) // jobs and runs still hold the shapes in use
 	}
 	sh := &Shape{
-		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Paused: d.GetPaused(), Needs: needsOf(d),
+		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Event: trigger.Of(d.Trigger), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Paused: d.GetPaused(), Needs: needsOf(d),
 		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {

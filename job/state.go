@@ -85,9 +85,10 @@ const (
 	ByFanout     Trigger = "fanout"     // a part of another run
 	ByWorkflow   Trigger = "workflow"   // the run of a node of a workflow
 	ByHandler    Trigger = "handler"    // enqueued by the handler of another run
+	ByEvent      Trigger = "event"      // an event of another program
 )
 
 // Triggers returns all triggers.
 func Triggers() []Trigger {
-	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow, ByHandler}
+	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow, ByHandler, ByEvent}
 }

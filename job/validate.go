@@ -14,6 +14,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
+	"github.com/wheelworkhq/wheelwork/job/trigger"
 )
 
 // mainHandler is the entry of a module that names none.
@@ -34,7 +35,7 @@ func Validate(d *apiv1.Job) error {
 	if err := naming.Check("name", d.Name); err != nil {
 		return err
 	}
-	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, schedule.Check, schedule.CheckMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, schedule.Check, schedule.CheckMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkTrigger, checkPolicies, checkRouting, checkTexts} {
 		if err := check(d); err != nil {
 			return fmt.Errorf("job %s: %w", d.Name, err)
 		}
@@ -206,6 +207,8 @@ func checkRetry(d *apiv1.Job) error {
 	}
 	return nil
 }
+
+func checkTrigger(d *apiv1.Job) error { return trigger.Check(d.Trigger) }
 
 func checkTexts(d *apiv1.Job) error {
 	if len(d.Description) > 4096 {

@@ -13,7 +13,7 @@ import (
 type ChangeSet struct {
 	App string // of all changes; "": default
 	// Definitions are the new definitions, each of type *[Job], *[Calendar], *[Alias],
-	// *[ModuleGrants], *[AlertRule], *[AlertChannel] or *[App], in any order. Each replaces the former one as a whole; a job
+	// *[ModuleGrants], *[AlertRule], *[AlertChannel], *[EventSource] or *[App], in any order. Each replaces the former one as a whole; a job
 	// without Paused keeps its pause.
 	Definitions []proto.Message
 	// Deletions are the objects to delete, none of them of kind [KindApp]. An object that does
@@ -54,6 +54,8 @@ func (c *Client) ApplyChangeSet(ctx context.Context, set ChangeSet) ([]Result, e
 			x.Kind = &apiv1.Change_AlertRule{AlertRule: d}
 		case *AlertChannel:
 			x.Kind = &apiv1.Change_AlertChannel{AlertChannel: d}
+		case *EventSource:
+			x.Kind = &apiv1.Change_EventSource{EventSource: d}
 		case *App:
 			x.Kind = &apiv1.Change_Settings{Settings: d}
 		default:

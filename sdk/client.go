@@ -86,6 +86,7 @@ type Client struct {
 	apps       apiv1.AppsClient
 	revisions  apiv1.RevisionsClient
 	alerts     apiv1.AlertsClient
+	events     apiv1.EventsClient
 	changeSets apiv1.ChangeSetsClient
 	modules    apiv1.ModulesClient
 	values     apiv1.ValuesClient
@@ -129,7 +130,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		secrets:    apiv1.NewSecretsClient(servers),
 		access:     apiv1.NewModuleAccessClient(servers), principals: apiv1.NewAccessClient(servers), audit: apiv1.NewAuditClient(servers), machines: apiv1.NewMachinesClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
-		revisions: apiv1.NewRevisionsClient(servers), alerts: apiv1.NewAlertsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
+		revisions: apiv1.NewRevisionsClient(servers), alerts: apiv1.NewAlertsClient(servers), events: apiv1.NewEventsClient(servers), changeSets: apiv1.NewChangeSetsClient(servers),
 		modules: apiv1.NewModulesClient(servers),
 		cluster: apiv1.NewClusterClient(servers),
 		members: apiv1.NewMembershipClient(servers),

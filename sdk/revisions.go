@@ -26,6 +26,7 @@ const (
 
 	KindAlertRule    = "alertrule"
 	KindAlertChannel = "alertchannel"
+	KindEventSource  = "eventsource"
 )
 
 // The headers of the attribution of a change. Values are escaped as in the path of a URL.
@@ -120,6 +121,8 @@ func (c *Client) RollBack(ctx context.Context, app, kind, name string, to int64)
 		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetAlertRule()}})
 	case r.GetAlertChannel() != nil:
 		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetAlertChannel()}})
+	case r.GetEventSource() != nil:
+		_, err = c.ApplyChangeSet(ctx, ChangeSet{App: app, Definitions: []proto.Message{r.GetEventSource()}})
 	}
 	return r, err
 }

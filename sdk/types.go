@@ -64,6 +64,9 @@ type (
 	ModuleGrants    = apiv1.ModuleGrants
 	AlertRule       = apiv1.AlertRule
 	AlertChannel    = apiv1.AlertChannel
+	EventSource     = apiv1.EventSource
+	EventKey        = apiv1.EventKey
+	EventTrigger    = apiv1.EventTrigger
 	AlertRobot      = apiv1.AlertRobot
 	AlertSelection  = apiv1.AlertSelection
 	Alert           = apiv1.Alert

@@ -37,6 +37,9 @@ var Codes = []Code{
 	{"alertchannel.created", "an alert channel was created", "alert channel"},
 	{"alertchannel.changed", "an alert channel was replaced", "alert channel"},
 	{"alertchannel.deleted", "an alert channel was deleted", "alert channel"},
+	{"eventsource.created", "an event source was created", "event source"},
+	{"eventsource.changed", "an event source was replaced", "event source"},
+	{"eventsource.deleted", "an event source was deleted", "event source"},
 	{"alert.acknowledged", "an alert was acknowledged", "alert"},
 	{"silence.created", "a silence of alerts began", "silence"},
 	{"silence.ended", "a silence of alerts was ended", "silence"},
@@ -106,7 +109,7 @@ type verbs struct{ created, changed, deleted string }
 
 var definitions = func() map[string]verbs {
 	all := map[string]verbs{}
-	for _, kind := range []string{"job", "calendar", "alias", "grants", "app", "alertrule", "alertchannel"} {
+	for _, kind := range []string{"job", "calendar", "alias", "grants", "app", "alertrule", "alertchannel", "eventsource"} {
 		all[kind] = verbs{kind + ".created", kind + ".changed", kind + deleted}
 	}
 	return all

@@ -21,6 +21,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/alert/channel"
 	"github.com/wheelworkhq/wheelwork/alert/notification"
+	"github.com/wheelworkhq/wheelwork/internal/webhook"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -168,13 +169,12 @@ func TestWebhookSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := http.Header{}
-	channel.Sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`), key, key)
+	h := webhook.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`), key, key)
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-	if got := h.Get("webhook-signature"); got != want+" "+want {
-		t.Errorf("signature %s, want %s twice", got, want)
+	if h.Signature != want+" "+want {
+		t.Errorf("signature %s, want %s twice", h.Signature, want)
 	}
-	if h.Get("webhook-id") != "msg_p5jXN8AQM9LWM0D4loKWxJek" || h.Get("webhook-timestamp") != "1614265330" {
+	if h.ID != "msg_p5jXN8AQM9LWM0D4loKWxJek" || h.Timestamp != "1614265330" {
 		t.Errorf("headers %v", h)
 	}
 }

@@ -1,17 +1,12 @@
 package channel
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/alert/notification"
+	"github.com/wheelworkhq/wheelwork/internal/webhook"
 )
 
 // Webhook is a receiver of signed requests. Source: Standard Webhooks, the specification
@@ -31,34 +26,8 @@ func (w Webhook) Check() error {
 	if err := checkURL(w.URL); err != nil {
 		return err
 	}
-	_, err := w.keys()
+	_, err := webhook.Keys(w.Secret)
 	return err
-}
-
-// keyBytes are the least and the most bytes of a key. Source: Standard Webhooks, which wants
-// 24 to 64.
-const (
-	minKey = 24
-	maxKey = 64
-)
-
-func (w Webhook) keys() ([][]byte, error) {
-	var out [][]byte
-	for secret := range strings.FieldsSeq(w.Secret) {
-		text, ok := strings.CutPrefix(secret, "whsec_")
-		key, err := base64.StdEncoding.DecodeString(text)
-		switch {
-		case !ok || err != nil:
-			return nil, errors.New(`secret is malformed: it is "whsec_" and a key in base64`)
-		case len(key) < minKey || len(key) > maxKey:
-			return nil, fmt.Errorf("secret has a key of %d bytes, want %d to %d", len(key), minKey, maxKey)
-		}
-		out = append(out, key)
-	}
-	if len(out) == 0 {
-		return nil, errors.New(`secret is missing: it is "whsec_" and a key in base64`)
-	}
-	return out, nil
 }
 
 func (w Webhook) secrets() []string {
@@ -105,27 +74,15 @@ func (w Webhook) request(now time.Time, t *texts) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := w.keys()
+	keys, err := webhook.Keys(w.Secret)
 	if err != nil {
 		return nil, err
 	}
-	Sign(req.Header, t.message.ID, now, body, keys...)
+	signed := webhook.Sign(t.message.ID, now, body, keys...)
+	req.Header.Set(webhook.IDHeader, signed.ID)
+	req.Header.Set(webhook.TimestampHeader, signed.Timestamp)
+	req.Header.Set(webhook.SignatureHeader, signed.Signature)
 	return req, nil
-}
-
-// Sign sets the three headers of Standard Webhooks for a body.
-func Sign(h http.Header, id string, now time.Time, body []byte, keys ...[]byte) {
-	timestamp := strconv.FormatInt(now.Unix(), 10)
-	var signatures []string
-	for _, key := range keys {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(id + "." + timestamp + "."))
-		mac.Write(body)
-		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-	}
-	h.Set("Webhook-Id", id)
-	h.Set("Webhook-Timestamp", timestamp)
-	h.Set("Webhook-Signature", strings.Join(signatures, " "))
 }
 
 func (w Webhook) read(now time.Time, a answer) Result { return a.byStatus(now) }

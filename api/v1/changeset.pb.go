@@ -106,6 +106,7 @@ type Change struct {
 	//	*Change_Delete
 	//	*Change_AlertRule
 	//	*Change_AlertChannel
+	//	*Change_EventSource
 	Kind          isChange_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -220,6 +221,15 @@ func (x *Change) GetAlertChannel() *AlertChannel {
 	return nil
 }
 
+func (x *Change) GetEventSource() *EventSource {
+	if x != nil {
+		if x, ok := x.Kind.(*Change_EventSource); ok {
+			return x.EventSource
+		}
+	}
+	return nil
+}
+
 type isChange_Kind interface {
 	isChange_Kind()
 }
@@ -256,6 +266,10 @@ type Change_AlertChannel struct {
 	AlertChannel *AlertChannel `protobuf:"bytes,8,opt,name=alert_channel,json=alertChannel,proto3,oneof"`
 }
 
+type Change_EventSource struct {
+	EventSource *EventSource `protobuf:"bytes,9,opt,name=event_source,json=eventSource,proto3,oneof"`
+}
+
 func (*Change_Job) isChange_Kind() {}
 
 func (*Change_Calendar) isChange_Kind() {}
@@ -272,11 +286,13 @@ func (*Change_AlertRule) isChange_Kind() {}
 
 func (*Change_AlertChannel) isChange_Kind() {}
 
-// Deletion deletes a job, calendar, alias, alert rule, alert channel or the grants of a module. An object that does not
+func (*Change_EventSource) isChange_Kind() {}
+
+// Deletion deletes a job, calendar, alias, alert rule, alert channel, event source or the grants of a module. An object that does not
 // exist is no error.
 type Deletion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // job, calendar, alias, grants, alertrule or alertchannel
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // job, calendar, alias, grants, alertrule, alertchannel or eventsource
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of an alias: module@name; of grants: the module
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -418,13 +434,13 @@ var File_v1_changeset_proto protoreflect.FileDescriptor
 
 const file_v1_changeset_proto_rawDesc = "" +
 	"\n" +
-	"\x12v1/changeset.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\x91\x01\n" +
+	"\x12v1/changeset.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\x0ev1/event.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\x91\x01\n" +
 	"\x15ApplyChangeSetRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12.\n" +
 	"\achanges\x18\x02 \x03(\v2\x14.wheelwork.v1.ChangeR\achanges\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"create_app\x18\x04 \x01(\bR\tcreateApp\"\xb0\x03\n" +
+	"create_app\x18\x04 \x01(\bR\tcreateApp\"\xf0\x03\n" +
 	"\x06Change\x12%\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x03job\x124\n" +
 	"\bcalendar\x18\x02 \x01(\v2\x16.wheelwork.v1.CalendarH\x00R\bcalendar\x12+\n" +
@@ -434,7 +450,8 @@ const file_v1_changeset_proto_rawDesc = "" +
 	"\x06delete\x18\x06 \x01(\v2\x16.wheelwork.v1.DeletionH\x00R\x06delete\x128\n" +
 	"\n" +
 	"alert_rule\x18\a \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
-	"\ralert_channel\x18\b \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
+	"\ralert_channel\x18\b \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannel\x12>\n" +
+	"\fevent_source\x18\t \x01(\v2\x19.wheelwork.v1.EventSourceH\x00R\veventSourceB\x06\n" +
 	"\x04kind\"2\n" +
 	"\bDeletion\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -473,6 +490,7 @@ var file_v1_changeset_proto_goTypes = []any{
 	(*App)(nil),                    // 9: wheelwork.v1.App
 	(*AlertRule)(nil),              // 10: wheelwork.v1.AlertRule
 	(*AlertChannel)(nil),           // 11: wheelwork.v1.AlertChannel
+	(*EventSource)(nil),            // 12: wheelwork.v1.EventSource
 }
 var file_v1_changeset_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.ApplyChangeSetRequest.changes:type_name -> wheelwork.v1.Change
@@ -484,14 +502,15 @@ var file_v1_changeset_proto_depIdxs = []int32{
 	2,  // 6: wheelwork.v1.Change.delete:type_name -> wheelwork.v1.Deletion
 	10, // 7: wheelwork.v1.Change.alert_rule:type_name -> wheelwork.v1.AlertRule
 	11, // 8: wheelwork.v1.Change.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	4,  // 9: wheelwork.v1.ApplyChangeSetResponse.results:type_name -> wheelwork.v1.ChangeResult
-	0,  // 10: wheelwork.v1.ChangeSets.ApplyChangeSet:input_type -> wheelwork.v1.ApplyChangeSetRequest
-	3,  // 11: wheelwork.v1.ChangeSets.ApplyChangeSet:output_type -> wheelwork.v1.ApplyChangeSetResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 9: wheelwork.v1.Change.event_source:type_name -> wheelwork.v1.EventSource
+	4,  // 10: wheelwork.v1.ApplyChangeSetResponse.results:type_name -> wheelwork.v1.ChangeResult
+	0,  // 11: wheelwork.v1.ChangeSets.ApplyChangeSet:input_type -> wheelwork.v1.ApplyChangeSetRequest
+	3,  // 12: wheelwork.v1.ChangeSets.ApplyChangeSet:output_type -> wheelwork.v1.ApplyChangeSetResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_v1_changeset_proto_init() }
@@ -501,6 +520,7 @@ func file_v1_changeset_proto_init() {
 	}
 	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
+	file_v1_event_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_options_proto_init()
@@ -514,6 +534,7 @@ func file_v1_changeset_proto_init() {
 		(*Change_Delete)(nil),
 		(*Change_AlertRule)(nil),
 		(*Change_AlertChannel)(nil),
+		(*Change_EventSource)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -51,11 +51,12 @@ type Job struct {
 	// priority is -10 to 10, default 0. Among the waiting runs of an app, those with a
 	// higher priority start first. For a workflow it is the priority of the nodes whose
 	// jobs have none.
-	Priority   int32       `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
-	Rate       *Rate       `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
-	Routing    *Routing    `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
-	Fanout     *Fanout     `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
-	Dependency *Dependency `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
+	Priority   int32         `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
+	Rate       *Rate         `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
+	Routing    *Routing      `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
+	Fanout     *Fanout       `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
+	Dependency *Dependency   `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
+	Trigger    *EventTrigger `protobuf:"bytes,35,opt,name=trigger,proto3" json:"trigger,omitempty"`       // starts a run for each event that fits
 	// Set by the server; ignored when applied, except etag.
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
@@ -238,6 +239,13 @@ func (x *Job) GetFanout() *Fanout {
 func (x *Job) GetDependency() *Dependency {
 	if x != nil {
 		return x.Dependency
+	}
+	return nil
+}
+
+func (x *Job) GetTrigger() *EventTrigger {
+	if x != nil {
+		return x.Trigger
 	}
 	return nil
 }
@@ -1159,6 +1167,71 @@ func (x *Dependency) GetPassOutput() bool {
 	return false
 }
 
+// EventTrigger starts a run for each event that fits. The input of the run is the event, in the JSON
+// format of CloudEvents. A paused job starts none.
+type EventTrigger struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Event  string                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`   // the type of the event
+	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // the name of the event source that it comes by; "": any of the app
+	// match has conditions, which must all hold; at most 16. A key is an attribute of the event, as
+	// subject, or a path into its data, as data.order.total. A value is the whole text, number, true
+	// or false; a text that ends with * is the beginning of a text.
+	Match         map[string]string `protobuf:"bytes,3,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventTrigger) Reset() {
+	*x = EventTrigger{}
+	mi := &file_v1_job_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventTrigger) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventTrigger) ProtoMessage() {}
+
+func (x *EventTrigger) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventTrigger.ProtoReflect.Descriptor instead.
+func (*EventTrigger) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EventTrigger) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *EventTrigger) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *EventTrigger) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
 // Workflow makes a run of the job a graph of runs of other jobs of the app. Each node
 // starts as soon as the nodes before it have ended. The run succeeds if no node failed.
 // Its output is a JSON object with the outputs of the last nodes. docs/workflows.md
@@ -1172,7 +1245,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1257,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1270,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1225,7 +1298,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1310,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1323,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Node) GetName() string {
@@ -1314,7 +1387,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1399,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1412,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeState) GetName() string {
@@ -1414,7 +1487,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1499,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1512,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1493,7 +1566,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1578,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1591,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1570,7 +1643,7 @@ type Run struct {
 	App        string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job        string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	State      string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger    string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
+	Trigger    string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler event
 	PlannedAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	// started_at is the first start of the handler, by the server's clock. Unset until the
@@ -1618,7 +1691,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1703,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1716,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Run) GetId() string {
@@ -1973,7 +2046,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2058,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2071,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2069,7 +2142,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2154,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2167,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -2132,7 +2205,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2217,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2230,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -2209,7 +2282,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2294,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2307,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2274,7 +2347,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2359,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2372,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateJobRequest) GetJob() *Job {
@@ -2328,7 +2401,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2413,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2426,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2408,7 +2481,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2493,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2506,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2460,7 +2533,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2545,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2558,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2530,7 +2603,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2615,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2628,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2659,7 +2732,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2744,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2757,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2713,7 +2786,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2798,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2811,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2777,7 +2850,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2862,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2875,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 type PauseJobRequest struct {
@@ -2815,7 +2888,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2900,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2913,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2867,7 +2940,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +2952,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +2965,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2929,7 +3002,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3014,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3027,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -3009,7 +3082,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3094,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3107,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -3065,7 +3138,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3150,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3163,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -3147,7 +3220,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3232,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3245,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3220,7 +3293,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3305,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3318,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3323,7 +3396,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3408,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3421,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3398,7 +3471,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3483,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3496,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3505,7 +3578,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3590,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3603,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3550,7 +3623,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3635,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3648,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3601,7 +3674,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3686,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3699,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3645,7 +3718,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3730,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3743,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3690,7 +3763,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3775,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3788,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3740,7 +3813,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3825,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3838,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 type GetRunRequest struct {
@@ -3778,7 +3851,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +3863,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +3876,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3843,7 +3916,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3855,7 +3928,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3868,7 +3941,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3962,7 +4035,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4047,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4060,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -4021,7 +4094,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4106,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4119,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -4074,7 +4147,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4159,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4172,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -4136,7 +4209,7 @@ type DeleteRunRequest struct {
 
 func (x *DeleteRunRequest) Reset() {
 	*x = DeleteRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4221,7 @@ func (x *DeleteRunRequest) String() string {
 func (*DeleteRunRequest) ProtoMessage() {}
 
 func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4234,7 @@ func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeleteRunRequest) GetApp() string {
@@ -4196,7 +4269,7 @@ type DeleteRunResponse struct {
 
 func (x *DeleteRunResponse) Reset() {
 	*x = DeleteRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4281,7 @@ func (x *DeleteRunResponse) String() string {
 func (*DeleteRunResponse) ProtoMessage() {}
 
 func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4294,7 @@ func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteRunResponse) GetRuns() int64 {
@@ -4244,7 +4317,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4256,7 +4329,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4342,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4314,7 +4387,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4399,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4412,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4438,7 +4511,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4523,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4536,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4504,7 +4577,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4589,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4602,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4558,7 +4631,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +4643,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +4656,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4625,7 +4698,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4710,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4723,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Reason) GetCode() string {
@@ -4681,7 +4754,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4766,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4779,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4754,7 +4827,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4839,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4852,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4808,7 +4881,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4893,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4906,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4876,7 +4949,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[63]
+	mi := &file_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +4961,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[63]
+	mi := &file_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +4974,7 @@ func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
 func (*Refusal_Problem) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22, 0}
+	return file_v1_job_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *Refusal_Problem) GetIndex() int32 {
@@ -4929,8 +5002,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xcf\n" +
-	"\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\x85\v\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4954,7 +5026,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06fanout\x18\x12 \x01(\v2\x14.wheelwork.v1.FanoutR\x06fanout\x128\n" +
 	"\n" +
 	"dependency\x18\x13 \x01(\v2\x18.wheelwork.v1.DependencyR\n" +
-	"dependency\x12\x1a\n" +
+	"dependency\x124\n" +
+	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12\x1a\n" +
 	"\brevision\x18\x14 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04etag\x18\x15 \x01(\tR\x04etag\x129\n" +
 	"\n" +
@@ -5046,7 +5119,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02on\x18\x02 \x01(\tR\x02on\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\tR\x04need\x12\x1f\n" +
 	"\vpass_output\x18\x04 \x01(\bR\n" +
-	"passOutput\"4\n" +
+	"passOutput\"\xb3\x01\n" +
+	"\fEventTrigger\x12\x14\n" +
+	"\x05event\x18\x01 \x01(\tR\x05event\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12;\n" +
+	"\x05match\x18\x03 \x03(\v2%.wheelwork.v1.EventTrigger.MatchEntryR\x05match\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
 	"\bWorkflow\x12(\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x12.wheelwork.v1.NodeR\x05nodes\"\x8e\x01\n" +
 	"\x04Node\x12\x12\n" +
@@ -5428,7 +5509,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5441,187 +5522,191 @@ var file_v1_job_proto_goTypes = []any{
 	(*Routing)(nil),                // 8: wheelwork.v1.Routing
 	(*Fanout)(nil),                 // 9: wheelwork.v1.Fanout
 	(*Dependency)(nil),             // 10: wheelwork.v1.Dependency
-	(*Workflow)(nil),               // 11: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 12: wheelwork.v1.Node
-	(*NodeState)(nil),              // 13: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 14: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 15: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 16: wheelwork.v1.Run
-	(*Attempt)(nil),                // 17: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 18: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
-	(*CreateJobRequest)(nil),       // 21: wheelwork.v1.CreateJobRequest
-	(*Refusal)(nil),                // 22: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 23: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 24: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 25: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 26: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 27: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 28: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 29: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 30: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 31: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 32: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 33: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 34: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 35: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 36: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 37: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 38: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 39: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 40: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 41: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 42: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 43: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 44: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 45: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 46: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 47: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 48: wheelwork.v1.TerminateRunRequest
-	(*DeleteRunRequest)(nil),       // 49: wheelwork.v1.DeleteRunRequest
-	(*DeleteRunResponse)(nil),      // 50: wheelwork.v1.DeleteRunResponse
-	(*RetryRunRequest)(nil),        // 51: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 52: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 53: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 54: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 55: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 56: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 57: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 58: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 59: wheelwork.v1.ReadLogRequest
-	nil,                            // 60: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 61: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 62: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 63: wheelwork.v1.Refusal.Problem
-	nil,                            // 64: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 65: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 66: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 67: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 68: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 69: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 70: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 71: wheelwork.v1.HTTPCall
+	(*EventTrigger)(nil),           // 11: wheelwork.v1.EventTrigger
+	(*Workflow)(nil),               // 12: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 13: wheelwork.v1.Node
+	(*NodeState)(nil),              // 14: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 15: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 16: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 17: wheelwork.v1.Run
+	(*Attempt)(nil),                // 18: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 19: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 20: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 21: wheelwork.v1.ApplyJobRequest
+	(*CreateJobRequest)(nil),       // 22: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 23: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 24: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 25: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 26: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 27: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 28: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 29: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 30: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 31: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 32: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 33: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 34: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 35: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 36: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 37: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 38: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 39: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 40: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 41: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 42: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 43: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 44: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 45: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 46: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 47: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 48: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 49: wheelwork.v1.TerminateRunRequest
+	(*DeleteRunRequest)(nil),       // 50: wheelwork.v1.DeleteRunRequest
+	(*DeleteRunResponse)(nil),      // 51: wheelwork.v1.DeleteRunResponse
+	(*RetryRunRequest)(nil),        // 52: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 53: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 54: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 55: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 56: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 57: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 58: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 59: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 60: wheelwork.v1.ReadLogRequest
+	nil,                            // 61: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 62: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 63: wheelwork.v1.EventTrigger.MatchEntry
+	nil,                            // 64: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 65: wheelwork.v1.Refusal.Problem
+	nil,                            // 66: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 67: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 68: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 69: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 70: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 71: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 72: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 73: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	60, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	15, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	61, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	70, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	70, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	70, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	61, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	71, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	70, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	70, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	70, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	70, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	70, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	70, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	70, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	70, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	62, // 31: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	70, // 32: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	70, // 33: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	70, // 34: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	70, // 35: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	70, // 36: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 37: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 38: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	63, // 39: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 40: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	64, // 41: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 42: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	70, // 43: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	70, // 44: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	70, // 45: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	70, // 46: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	65, // 47: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	66, // 48: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	70, // 49: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	37, // 50: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 51: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	67, // 52: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	70, // 53: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	70, // 54: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	16, // 55: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	68, // 56: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	70, // 57: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	70, // 58: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	57, // 59: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	56, // 60: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	69, // 61: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	56, // 62: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	20, // 63: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 64: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	24, // 65: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	25, // 66: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	27, // 67: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	29, // 68: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	30, // 69: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	31, // 70: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	32, // 71: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	33, // 72: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	35, // 73: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	38, // 74: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	39, // 75: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	40, // 76: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	42, // 77: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	44, // 78: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	45, // 79: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	47, // 80: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	48, // 81: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	51, // 82: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	49, // 83: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	52, // 84: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	54, // 85: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	58, // 86: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	59, // 87: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	23, // 88: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	23, // 89: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 90: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	26, // 91: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	28, // 92: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 93: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 94: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	16, // 95: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 96: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	34, // 97: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	36, // 98: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	37, // 99: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	37, // 100: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 101: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	43, // 102: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	16, // 103: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	46, // 104: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	16, // 105: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	16, // 106: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	16, // 107: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	50, // 108: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	53, // 109: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	55, // 110: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	16, // 111: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	19, // 112: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	88, // [88:113] is the sub-list for method output_type
-	63, // [63:88] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	11, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	72, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	72, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	72, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	16, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	12, // 15: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	1,  // 16: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	62, // 17: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	73, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	4,  // 19: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	63, // 20: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	13, // 21: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	72, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	72, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	72, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	72, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	72, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	72, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	72, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	19, // 29: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	18, // 30: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	72, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	14, // 32: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	64, // 33: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	72, // 34: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	72, // 35: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	72, // 36: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	72, // 37: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	72, // 38: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 39: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 40: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	65, // 41: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 42: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	66, // 43: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 44: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	72, // 45: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	72, // 46: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	72, // 47: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	72, // 48: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	67, // 49: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	68, // 50: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	72, // 51: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	38, // 52: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	38, // 53: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	69, // 54: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	72, // 55: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	72, // 56: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	17, // 57: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	70, // 58: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	72, // 59: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	72, // 60: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	58, // 61: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	57, // 62: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	71, // 63: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	57, // 64: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	21, // 65: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	22, // 66: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	25, // 67: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	26, // 68: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	28, // 69: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	30, // 70: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	31, // 71: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	32, // 72: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	33, // 73: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	34, // 74: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	36, // 75: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	39, // 76: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	40, // 77: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	41, // 78: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	43, // 79: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	45, // 80: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	46, // 81: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	48, // 82: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	49, // 83: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	52, // 84: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	50, // 85: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	53, // 86: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	55, // 87: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	59, // 88: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	60, // 89: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	24, // 90: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	24, // 91: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 92: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	27, // 93: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	29, // 94: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 95: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 96: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	17, // 97: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 98: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	35, // 99: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	37, // 100: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	38, // 101: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	38, // 102: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	42, // 103: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	44, // 104: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	17, // 105: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	47, // 106: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	17, // 107: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	17, // 108: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	17, // 109: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	51, // 110: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	54, // 111: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	56, // 112: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	17, // 113: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	20, // 114: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	90, // [90:115] is the sub-list for method output_type
+	65, // [65:90] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5632,15 +5717,15 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -3063,6 +3063,7 @@ type DefinitionRow struct {
 	//
 	//	*DefinitionRow_AlertRule
 	//	*DefinitionRow_AlertChannel
+	//	*DefinitionRow_EventSource
 	Kind          isDefinitionRow_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3123,6 +3124,15 @@ func (x *DefinitionRow) GetAlertChannel() *AlertChannel {
 	return nil
 }
 
+func (x *DefinitionRow) GetEventSource() *EventSource {
+	if x != nil {
+		if x, ok := x.Kind.(*DefinitionRow_EventSource); ok {
+			return x.EventSource
+		}
+	}
+	return nil
+}
+
 type isDefinitionRow_Kind interface {
 	isDefinitionRow_Kind()
 }
@@ -3135,9 +3145,15 @@ type DefinitionRow_AlertChannel struct {
 	AlertChannel *AlertChannel `protobuf:"bytes,2,opt,name=alert_channel,json=alertChannel,proto3,oneof"`
 }
 
+type DefinitionRow_EventSource struct {
+	EventSource *EventSource `protobuf:"bytes,3,opt,name=event_source,json=eventSource,proto3,oneof"`
+}
+
 func (*DefinitionRow_AlertRule) isDefinitionRow_Kind() {}
 
 func (*DefinitionRow_AlertChannel) isDefinitionRow_Kind() {}
+
+func (*DefinitionRow_EventSource) isDefinitionRow_Kind() {}
 
 // RunsRemoved removes runs that have ended, or their payloads, from the history. A run that is live
 // stays. A run with more parts than one record names has several records; that with the run itself is the
@@ -7738,7 +7754,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\x9b\x15\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\x0ev1/event.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\x11v1/revision.proto\x1a\rv1/work.proto\"\x9b\x15\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -7984,11 +8000,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"definition\":\n" +
 	"\x10DefinitionDelete\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x94\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xd4\x01\n" +
 	"\rDefinitionRow\x128\n" +
 	"\n" +
 	"alert_rule\x18\x01 \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
-	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannelB\x06\n" +
+	"\ralert_channel\x18\x02 \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannel\x12>\n" +
+	"\fevent_source\x18\x03 \x01(\v2\x19.wheelwork.v1.EventSourceH\x00R\veventSourceB\x06\n" +
 	"\x04kind\"V\n" +
 	"\vRunsRemoved\x12\x12\n" +
 	"\x04runs\x18\x01 \x03(\fR\x04runs\x12\x10\n" +
@@ -8503,12 +8520,13 @@ var file_v1_journal_proto_goTypes = []any{
 	(*Alias)(nil),             // 104: wheelwork.v1.Alias
 	(*AlertRule)(nil),         // 105: wheelwork.v1.AlertRule
 	(*AlertChannel)(nil),      // 106: wheelwork.v1.AlertChannel
-	(*Calendar)(nil),          // 107: wheelwork.v1.Calendar
-	(*App)(nil),               // 108: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 109: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 110: wheelwork.v1.Outcome
-	(*Command)(nil),           // 111: wheelwork.v1.Command
-	(*LogLine)(nil),           // 112: wheelwork.v1.LogLine
+	(*EventSource)(nil),       // 107: wheelwork.v1.EventSource
+	(*Calendar)(nil),          // 108: wheelwork.v1.Calendar
+	(*App)(nil),               // 109: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 110: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 111: wheelwork.v1.Outcome
+	(*Command)(nil),           // 112: wheelwork.v1.Command
+	(*LogLine)(nil),           // 113: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,   // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -8582,49 +8600,50 @@ var file_v1_journal_proto_depIdxs = []int32{
 	32,  // 68: wheelwork.v1.DefinitionPut.definition:type_name -> wheelwork.v1.DefinitionRow
 	105, // 69: wheelwork.v1.DefinitionRow.alert_rule:type_name -> wheelwork.v1.AlertRule
 	106, // 70: wheelwork.v1.DefinitionRow.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	35,  // 71: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
-	90,  // 72: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	91,  // 73: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	92,  // 74: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	43,  // 75: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	43,  // 76: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	107, // 77: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	108, // 78: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	60,  // 79: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	62,  // 80: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	109, // 81: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	56,  // 82: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	57,  // 83: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
-	56,  // 84: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
-	59,  // 85: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	93,  // 86: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	36,  // 87: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	43,  // 88: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	94,  // 89: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	95,  // 90: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	94,  // 91: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	71,  // 92: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	43,  // 93: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	70,  // 94: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	36,  // 95: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	96,  // 96: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
-	110, // 97: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	75,  // 98: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	111, // 99: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	97,  // 100: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	69,  // 101: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
-	98,  // 102: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	112, // 103: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	84,  // 104: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,   // 105: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	8,   // 106: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
-	36,  // 107: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	110, // 108: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	109, // [109:109] is the sub-list for method output_type
-	109, // [109:109] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	107, // 71: wheelwork.v1.DefinitionRow.event_source:type_name -> wheelwork.v1.EventSource
+	35,  // 72: wheelwork.v1.Alerted.rows:type_name -> wheelwork.v1.AlertRow
+	90,  // 73: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	91,  // 74: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	92,  // 75: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	43,  // 76: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	43,  // 77: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	108, // 78: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	109, // 79: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	60,  // 80: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	62,  // 81: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	110, // 82: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	56,  // 83: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	57,  // 84: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	56,  // 85: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	59,  // 86: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	93,  // 87: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	36,  // 88: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	43,  // 89: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	94,  // 90: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	95,  // 91: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	94,  // 92: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	71,  // 93: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	43,  // 94: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	70,  // 95: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	36,  // 96: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	96,  // 97: wheelwork.v1.RunRow.labels:type_name -> wheelwork.v1.RunRow.LabelsEntry
+	111, // 98: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	75,  // 99: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	112, // 100: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	97,  // 101: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	69,  // 102: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	98,  // 103: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	113, // 104: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	84,  // 105: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,   // 106: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	8,   // 107: wheelwork.v1.PlaceRow.set:type_name -> wheelwork.v1.ChangeSetShared
+	36,  // 108: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	111, // 109: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	110, // [110:110] is the sub-list for method output_type
+	110, // [110:110] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -8634,6 +8653,7 @@ func file_v1_journal_proto_init() {
 	}
 	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
+	file_v1_event_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_produce_proto_init()
@@ -8699,6 +8719,7 @@ func file_v1_journal_proto_init() {
 	file_v1_journal_proto_msgTypes[31].OneofWrappers = []any{
 		(*DefinitionRow_AlertRule)(nil),
 		(*DefinitionRow_AlertChannel)(nil),
+		(*DefinitionRow_EventSource)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

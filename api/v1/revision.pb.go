@@ -121,7 +121,7 @@ func (x *Attribution) GetAddress() string {
 type Revision struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	App      string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`      // job, calendar, alias, grants, app, alertrule or alertchannel
+	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`      // job, calendar, alias, grants, app, alertrule, alertchannel or eventsource
 	Name     string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`      // of an alias: module@name; of grants: the module
 	Number   int64                  `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // 1 for the first; it starts again when a deleted definition is created again
 	At       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
@@ -138,6 +138,7 @@ type Revision struct {
 	Settings      *App          `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
 	AlertRule     *AlertRule    `protobuf:"bytes,16,opt,name=alert_rule,json=alertRule,proto3" json:"alert_rule,omitempty"`
 	AlertChannel  *AlertChannel `protobuf:"bytes,17,opt,name=alert_channel,json=alertChannel,proto3" json:"alert_channel,omitempty"`
+	EventSource   *EventSource  `protobuf:"bytes,18,opt,name=event_source,json=eventSource,proto3" json:"event_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +288,13 @@ func (x *Revision) GetAlertRule() *AlertRule {
 func (x *Revision) GetAlertChannel() *AlertChannel {
 	if x != nil {
 		return x.AlertChannel
+	}
+	return nil
+}
+
+func (x *Revision) GetEventSource() *EventSource {
+	if x != nil {
+		return x.EventSource
 	}
 	return nil
 }
@@ -491,7 +499,7 @@ var File_v1_revision_proto protoreflect.FileDescriptor
 
 const file_v1_revision_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xaf\x01\n" +
+	"\x11v1/revision.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0ev1/alert.proto\x1a\fv1/app.proto\x1a\x0ev1/event.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xaf\x01\n" +
 	"\vAttribution\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x12\n" +
@@ -499,7 +507,7 @@ const file_v1_revision_proto_rawDesc = "" +
 	"\brollback\x18\x04 \x01(\x03R\brollback\x12\x12\n" +
 	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\xe0\x04\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\x9e\x05\n" +
 	"\bRevision\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -519,7 +527,8 @@ const file_v1_revision_proto_rawDesc = "" +
 	"\bsettings\x18\x0f \x01(\v2\x11.wheelwork.v1.AppR\bsettings\x126\n" +
 	"\n" +
 	"alert_rule\x18\x10 \x01(\v2\x17.wheelwork.v1.AlertRuleR\talertRule\x12?\n" +
-	"\ralert_channel\x18\x11 \x01(\v2\x1a.wheelwork.v1.AlertChannelR\falertChannel\"\x8c\x01\n" +
+	"\ralert_channel\x18\x11 \x01(\v2\x1a.wheelwork.v1.AlertChannelR\falertChannel\x12<\n" +
+	"\fevent_source\x18\x12 \x01(\v2\x19.wheelwork.v1.EventSourceR\veventSource\"\x8c\x01\n" +
 	"\x14ListRevisionsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -566,6 +575,7 @@ var file_v1_revision_proto_goTypes = []any{
 	(*App)(nil),                   // 10: wheelwork.v1.App
 	(*AlertRule)(nil),             // 11: wheelwork.v1.AlertRule
 	(*AlertChannel)(nil),          // 12: wheelwork.v1.AlertChannel
+	(*EventSource)(nil),           // 13: wheelwork.v1.EventSource
 }
 var file_v1_revision_proto_depIdxs = []int32{
 	5,  // 0: wheelwork.v1.Revision.at:type_name -> google.protobuf.Timestamp
@@ -576,16 +586,17 @@ var file_v1_revision_proto_depIdxs = []int32{
 	10, // 5: wheelwork.v1.Revision.settings:type_name -> wheelwork.v1.App
 	11, // 6: wheelwork.v1.Revision.alert_rule:type_name -> wheelwork.v1.AlertRule
 	12, // 7: wheelwork.v1.Revision.alert_channel:type_name -> wheelwork.v1.AlertChannel
-	1,  // 8: wheelwork.v1.ListRevisionsResponse.revisions:type_name -> wheelwork.v1.Revision
-	2,  // 9: wheelwork.v1.Revisions.ListRevisions:input_type -> wheelwork.v1.ListRevisionsRequest
-	4,  // 10: wheelwork.v1.Revisions.GetRevision:input_type -> wheelwork.v1.GetRevisionRequest
-	3,  // 11: wheelwork.v1.Revisions.ListRevisions:output_type -> wheelwork.v1.ListRevisionsResponse
-	1,  // 12: wheelwork.v1.Revisions.GetRevision:output_type -> wheelwork.v1.Revision
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	13, // 8: wheelwork.v1.Revision.event_source:type_name -> wheelwork.v1.EventSource
+	1,  // 9: wheelwork.v1.ListRevisionsResponse.revisions:type_name -> wheelwork.v1.Revision
+	2,  // 10: wheelwork.v1.Revisions.ListRevisions:input_type -> wheelwork.v1.ListRevisionsRequest
+	4,  // 11: wheelwork.v1.Revisions.GetRevision:input_type -> wheelwork.v1.GetRevisionRequest
+	3,  // 12: wheelwork.v1.Revisions.ListRevisions:output_type -> wheelwork.v1.ListRevisionsResponse
+	1,  // 13: wheelwork.v1.Revisions.GetRevision:output_type -> wheelwork.v1.Revision
+	12, // [12:14] is the sub-list for method output_type
+	10, // [10:12] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_v1_revision_proto_init() }
@@ -595,6 +606,7 @@ func file_v1_revision_proto_init() {
 	}
 	file_v1_alert_proto_init()
 	file_v1_app_proto_init()
+	file_v1_event_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_options_proto_init()

@@ -43,7 +43,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) { r[d.ServiceN
 // routed returns the services that every partition has of its own.
 func routed() []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{
-		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Revisions_ServiceDesc, &apiv1.ChangeSets_ServiceDesc, &apiv1.Runs_ServiceDesc, &apiv1.Alerts_ServiceDesc,
+		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Revisions_ServiceDesc, &apiv1.ChangeSets_ServiceDesc, &apiv1.Runs_ServiceDesc, &apiv1.Alerts_ServiceDesc, &apiv1.Events_ServiceDesc,
 		&apiv1.Modules_ServiceDesc, &apiv1.Producer_ServiceDesc, &apiv1.Worker_ServiceDesc, &apiv1.Guest_ServiceDesc,
 		&apiv1.Values_ServiceDesc, &apiv1.Secrets_ServiceDesc, &apiv1.ModuleAccess_ServiceDesc, &apiv1.Cluster_ServiceDesc, &apiv1.Access_ServiceDesc, &apiv1.Audit_ServiceDesc, &apiv1.Machines_ServiceDesc,
 		&apiv1.Operations_ServiceDesc,

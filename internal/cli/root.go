@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/cron"
 	"github.com/wheelworkhq/wheelwork/internal/cli/definition"
 	"github.com/wheelworkhq/wheelwork/internal/cli/describe"
+	"github.com/wheelworkhq/wheelwork/internal/cli/event"
 	"github.com/wheelworkhq/wheelwork/internal/cli/failure"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
@@ -106,6 +107,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.AddCommand(access.Commands(i.printer, i.server)...)
 	root.AddCommand(
 		alert.Command(i.printer, i.server),
+		event.Command(i.printer, i.server, getenv),
 		job.Command(i.printer, i.server),
 		run.Command(i.printer, i.server),
 		failure.Command(i.printer, i.server),

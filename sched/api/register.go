@@ -14,6 +14,7 @@ func (s *Services) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterChangeSetsServer(r, &changeSetsAPI{s: s})
 	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
 	apiv1.RegisterAlertsServer(r, &alertsAPI{s: s})
+	apiv1.RegisterEventsServer(r, &eventsAPI{s: s})
 	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
 	apiv1.RegisterProducerServer(r, &producerAPI{s: s})

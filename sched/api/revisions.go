@@ -143,9 +143,9 @@ func objectOf(req interface {
 ) (object, error) {
 	o := object{core.AppOf(req.GetApp()), req.GetKind(), req.GetName()}
 	switch o.kind {
-	case job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindApp, job.KindAlertRule, job.KindAlertChannel:
+	case job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindApp, job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 	default:
-		return o, status.Errorf(codes.InvalidArgument, "kind: %.40q is none of job, calendar, alias, grants, app, alertrule and alertchannel", o.kind)
+		return o, status.Errorf(codes.InvalidArgument, "kind: %.40q is none of job, calendar, alias, grants, app, alertrule, alertchannel and eventsource", o.kind)
 	}
 	if o.name == "" {
 		return o, status.Error(codes.InvalidArgument, "name: it is missing")
@@ -204,6 +204,9 @@ func (p *page) whole(row int, c job.Content) (*apiv1.Revision, error) {
 	case job.KindAlertChannel:
 		m.AlertChannel = &apiv1.AlertChannel{}
 		to = m.AlertChannel
+	case job.KindEventSource:
+		m.EventSource = &apiv1.EventSource{}
+		to = m.EventSource
 	}
 	if to != nil {
 		err = proto.Unmarshal([]byte(c.Own), to)

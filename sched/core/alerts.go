@@ -8,8 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wheelworkhq/wheelwork/alert/channel"
 	"github.com/wheelworkhq/wheelwork/alert/definition"
@@ -203,18 +201,6 @@ func (al *Alerts) resume() error {
 		al.redefine(a)
 	}
 	return nil
-}
-
-// put records a definition of a rule or a channel.
-func (al *Alerts) put(a *app, d job.AppDefinition) {
-	m := d.ProtoReflect()
-	m.Set(m.Descriptor().Fields().ByName("updated_at"), protoreflect.ValueOfMessage(timestamppb.New(al.l.clock.now).ProtoReflect()))
-	al.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_DefinitionPut{DefinitionPut: &apiv1.DefinitionPut{Definition: job.Wrap(d)}}})
-}
-
-// drop records that a rule or a channel is deleted.
-func (al *Alerts) drop(a *app, kind, name string) {
-	al.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_DefinitionDelete{DefinitionDelete: &apiv1.DefinitionDelete{Kind: kind, Name: name}}})
 }
 
 // observe folds one event into the groups of the rules that select it.

@@ -12,9 +12,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/event"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -252,6 +255,16 @@ func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
 			err = invalidIf(err)
 		}
 		it.change.Kind = &apiv1.Change_AlertChannel{AlertChannel: def}
+	case *apiv1.Change_EventSource:
+		if k.EventSource != nil {
+			err = in(&k.EventSource.App)
+		}
+		var def *apiv1.EventSource
+		if err == nil {
+			def, err = event.ReadSource(k.EventSource)
+			err = invalidIf(err)
+		}
+		it.change.Kind = &apiv1.Change_EventSource{EventSource: def}
 	case *apiv1.Change_Delete:
 		d := k.Delete
 		switch {
@@ -268,7 +281,7 @@ func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
 }
 
 // deletable are the kinds of objects that a change deletes.
-var deletable = []string{job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindAlertRule, job.KindAlertChannel}
+var deletable = []string{job.KindJob, job.KindCalendar, job.KindAlias, job.KindGrants, job.KindAlertRule, job.KindAlertChannel, job.KindEventSource}
 
 func invalidIf(err error) error {
 	if err == nil {
@@ -289,18 +302,20 @@ func rank(c *apiv1.Change) int {
 		return 2
 	case *apiv1.Change_Grants:
 		return 3
-	case *apiv1.Change_Job:
+	case *apiv1.Change_EventSource:
 		return 4
-	case *apiv1.Change_AlertChannel:
+	case *apiv1.Change_Job:
 		return 5
-	case *apiv1.Change_AlertRule:
+	case *apiv1.Change_AlertChannel:
 		return 6
+	case *apiv1.Change_AlertRule:
+		return 7
 	case *apiv1.Change_Delete:
 		if k.Delete.Kind == job.KindJob || k.Delete.Kind == job.KindAlertRule {
-			return 7 // they refer to the others
+			return 8 // they refer to the others
 		}
 	}
-	return 8
+	return 9
 }
 
 // kindOf returns the kind of the object that a change changes.
@@ -318,6 +333,8 @@ func kindOf(c *apiv1.Change) string {
 		return job.KindAlertRule
 	case *apiv1.Change_AlertChannel:
 		return job.KindAlertChannel
+	case *apiv1.Change_EventSource:
+		return job.KindEventSource
 	case *apiv1.Change_Delete:
 		return k.Delete.Kind
 	}
@@ -339,6 +356,8 @@ func nameOf(c *apiv1.Change) string {
 		return k.AlertRule.Name
 	case *apiv1.Change_AlertChannel:
 		return k.AlertChannel.Name
+	case *apiv1.Change_EventSource:
+		return k.EventSource.Name
 	case *apiv1.Change_Delete:
 		return k.Delete.Name
 	}
@@ -357,6 +376,8 @@ func (it *changeItem) join(t *Together) {
 		set(&t.aliases, name, it.change.GetAlias())
 	case job.KindAlertChannel:
 		set(&t.channels, name, !deleted)
+	case job.KindEventSource:
+		set(&t.sources, name, !deleted)
 	case job.KindAlertRule:
 		set(&t.rules, name, it.change.GetAlertRule())
 	case job.KindJob:
@@ -508,6 +529,8 @@ func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, 
 		return cs.checkDefinition(set, s, job.KindAlertRule, k.AlertRule, maxAlertRules, cmp.Or(a.errIfSplitForAlerts(), missingChannels(s, set.with, k.AlertRule)))
 	case *apiv1.Change_AlertChannel:
 		return cs.checkDefinition(set, s, job.KindAlertChannel, k.AlertChannel, maxAlertChannels, nil)
+	case *apiv1.Change_EventSource:
+		return cs.checkDefinition(set, s, job.KindEventSource, k.EventSource, maxEventSources, nil)
 	case *apiv1.Change_Delete:
 		return cs.checkDeletion(set, a, k.Delete)
 	}
@@ -551,7 +574,7 @@ func (cs *ChangeSets) checkDeletion(set *ChangeSet, a *app, d *apiv1.Deletion) (
 		}
 	case job.KindGrants:
 		exists = s.Grants(d.Name) != nil
-	case job.KindAlertRule, job.KindAlertChannel:
+	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 		exists = s.Definition(d.Kind, d.Name) != nil
 		names = rulesTelling(s, set.with, d)
 	}
@@ -700,9 +723,11 @@ func (cs *ChangeSets) applyItem(set *ChangeSet, it *changeItem) {
 	case *apiv1.Change_Grants:
 		l.Guests.setGrants(k.Grants)
 	case *apiv1.Change_AlertRule:
-		l.Alerts.put(a, k.AlertRule)
+		cs.define(a, k.AlertRule)
 	case *apiv1.Change_AlertChannel:
-		l.Alerts.put(a, k.AlertChannel)
+		cs.define(a, k.AlertChannel)
+	case *apiv1.Change_EventSource:
+		cs.define(a, k.EventSource)
 	case *apiv1.Change_Delete:
 		cs.delete(a, k.Delete)
 	}
@@ -730,9 +755,9 @@ func (cs *ChangeSets) delete(a *app, d *apiv1.Deletion) {
 		if s.Grants(d.Name) != nil {
 			cs.l.Guests.setGrants(&apiv1.ModuleGrants{App: a.name, Module: d.Name})
 		}
-	case job.KindAlertRule, job.KindAlertChannel:
+	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 		if s.Definition(d.Kind, d.Name) != nil {
-			cs.l.Alerts.drop(a, d.Kind, d.Name)
+			cs.undefine(a, d.Kind, d.Name)
 		}
 	}
 }
@@ -789,9 +814,22 @@ func (cs *ChangeSets) resume() {
 const (
 	maxAlertRules    = 2_000
 	maxAlertChannels = 200
+	maxEventSources  = 200
 )
 
-// checkDefinition returns what a change of a rule or a channel would do. wrong refuses it.
+// define records a definition of a rule, a channel or an event source.
+func (cs *ChangeSets) define(a *app, d job.AppDefinition) {
+	m := d.ProtoReflect()
+	m.Set(m.Descriptor().Fields().ByName("updated_at"), protoreflect.ValueOfMessage(timestamppb.New(cs.l.clock.now).ProtoReflect()))
+	cs.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_DefinitionPut{DefinitionPut: &apiv1.DefinitionPut{Definition: job.Wrap(d)}}})
+}
+
+// undefine records that one of them is deleted.
+func (cs *ChangeSets) undefine(a *app, kind, name string) {
+	cs.l.commits.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_DefinitionDelete{DefinitionDelete: &apiv1.DefinitionDelete{Kind: kind, Name: name}}})
+}
+
+// checkDefinition returns what a change of a rule, a channel or an event source would do. wrong refuses it.
 func (cs *ChangeSets) checkDefinition(set *ChangeSet, s *job.Slot, kind string, d job.AppDefinition, most int, wrong error) (string, error) {
 	if wrong != nil {
 		return "", wrong

@@ -109,6 +109,7 @@ type relations struct {
 	l          *Loop
 	dependents map[jobKey][]*job.Job // by job: the jobs that depend on it
 	nodeOf     map[jobKey][]*job.Job // by job: the workflows of which it is a node
+	started    map[jobKey][]*job.Job // by type of events: the jobs that they start
 }
 
 // workflows advances the runs of workflows, and starts the jobs that depend on runs that

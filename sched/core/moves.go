@@ -92,6 +92,9 @@ func (mo *Moves) pinReason(a *app, slot uint8) string {
 	if rules := a.slots[job.ModuleSlot].DefinitionsOf(job.KindAlertRule); len(rules) > 0 {
 		return fmt.Sprintf("alert rule %s sees the jobs of one partition: an app with alert rules stays together", rules[0].GetName())
 	}
+	if j := mo.startedIn(a, slot); j != nil {
+		return fmt.Sprintf("events start job %s: such jobs stay in the partition where app %s began, which takes the events", j.Name(), a.name)
+	}
 	for _, s := range a.slots {
 		if !here(s) || !s.Refers() {
 			continue
@@ -105,6 +108,21 @@ func (mo *Moves) pinReason(a *app, slot uint8) string {
 		}
 	}
 	return ""
+}
+
+// startedIn returns a job of a slot with a trigger; nil: there is none.
+func (mo *Moves) startedIn(a *app, slot uint8) *job.Job {
+	for k, of := range mo.l.relations.started {
+		if k.app != a.name {
+			continue
+		}
+		for _, j := range of {
+			if j.Current() && j.Event() != nil && j.Slot().Index == slot {
+				return j
+			}
+		}
+	}
+	return nil
 }
 
 // Share describes the sub-app that one partition has.

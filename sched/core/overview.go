@@ -331,7 +331,7 @@ func (l *Loop) DefinitionNow(app, kind, name string) (d Current) {
 		if x := m.Grants(name); x != nil {
 			d.Content, d.Number = job.ContentOf(x), x.Revision
 		}
-	case job.KindAlertRule, job.KindAlertChannel:
+	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 		if x := m.Definition(kind, name); x != nil {
 			d.Content, d.Number = job.ContentOf(x), x.GetRevision()
 		}

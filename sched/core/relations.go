@@ -11,13 +11,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// depends adds j to the indexes of the nodes and upstream jobs that it names. It is part of
+// depends adds j to the indexes of the nodes, upstream jobs and events that it names. It is part of
 // applying a record, and of loading the store.
 func (re *relations) depends(j *job.Job) {
 	for _, name := range j.Nodes() {
 		k := jobKey{j.Slot().App, name}
 		if !slices.Contains(re.nodeOf[k], j) {
 			re.nodeOf[k] = append(re.nodeOf[k], j)
+		}
+	}
+	if e := j.Event(); e != nil {
+		k := jobKey{j.Slot().App, e.Event}
+		if !slices.Contains(re.started[k], j) {
+			re.started[k] = append(re.started[k], j)
 		}
 	}
 	if j.Dependency() == nil {
@@ -98,6 +104,62 @@ func (re *relations) namers(k jobKey, counts func(*job.Job) bool) (names []strin
 		}
 	}
 	return names
+}
+
+// maxStarted bounds the jobs of an app that events of one type start.
+const maxStarted = 1_000
+
+// startedBy returns the jobs with a trigger for a type of events now. It drops stale entries of the
+// index.
+func (re *relations) startedBy(k jobKey) []*job.Job {
+	of := slices.DeleteFunc(re.started[k], func(j *job.Job) bool {
+		return !j.Current() || j.Event() == nil || j.Event().Event != k.name
+	})
+	if re.started[k] = of; len(of) == 0 {
+		delete(re.started, k)
+	}
+	return of
+}
+
+// checkTrigger fails if no event can start the job of a definition, or if too many jobs would have its
+// trigger.
+func (re *relations) checkTrigger(def *apiv1.Job, with *Together) error {
+	t := def.GetTrigger()
+	if t == nil {
+		return nil
+	}
+	a := re.l.State.apps[def.App]
+	if a != nil && (a.primary() != "" || !here(a.slots[job.SlotOf(def.Name)])) {
+		return status.Errorf(codes.FailedPrecondition, "job %s: it has a trigger, and app %s is split: events come to another partition of the cluster. Bring the app together with `wheelwork cluster merge %s`; jobs with a trigger stay where the events come", def.Name, def.App, def.App)
+	}
+	if t.Source != "" {
+		exists, changes := with.sourceChange(t.Source)
+		if !changes {
+			exists = a != nil && a.eventSource(t.Source) != nil
+		}
+		if !exists {
+			return status.Errorf(codes.FailedPrecondition, "job %s: its trigger names the event source %q, which does not exist: apply a document of kind EventSource with it, or before", def.Name, t.Source)
+		}
+	}
+	n := 1
+	if !with.alone() {
+		n = with.started[t.Event]
+	}
+	for _, j := range re.startedBy(jobKey{def.App, t.Event}) {
+		if j.Name() != def.Name && !with.changesJob(j.Name()) {
+			n++
+		}
+	}
+	if n > maxStarted {
+		return status.Errorf(codes.ResourceExhausted, "job %s: app %s would have %d jobs with a trigger for the event %.100q, and the limit is %d: divide the events by type", def.Name, def.App, n, t.Event, maxStarted)
+	}
+	return nil
+}
+
+// eventSource returns the definition of an event source; nil: there is none. It is immutable.
+func (a *app) eventSource(name string) *apiv1.EventSource {
+	m, _ := a.slots[job.ModuleSlot].Definition(job.KindEventSource, name).(*apiv1.EventSource)
+	return m
 }
 
 // checkNodes fails if a node of a workflow names a job that does not exist, or is in another

@@ -19,6 +19,7 @@ type metrics struct {
 	ended    metric.Int64Counter
 	lateness metric.Float64Histogram
 	turn     metric.Float64Histogram
+	events   metric.Int64Counter
 }
 
 // labels has the counters of an app with their attribute sets. They are made once,
@@ -42,6 +43,12 @@ func (t *counter) flush(to metric.Int64Counter) {
 		to.Add(context.Background(), t.n, t.of)
 		t.n = 0
 	}
+}
+
+// CountEvents counts events of other programs, or one message whose events were not read. It is safe for
+// concurrent use.
+func (ss *Stats) CountEvents(result string, n int) {
+	ss.metrics.events.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("result", result)))
 }
 
 // count adds one to a counter of an app. A nil counter is that of a trigger or a state
@@ -105,7 +112,8 @@ func newMetrics(m metric.Meter) (metrics, error) {
 		metric.WithDescription("From the planned time of a scheduled run to the start of its handler."))
 	turn, err4 := m.Float64Histogram("wheelwork.loop.turn", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBounds...),
 		metric.WithDescription("Time that one turn of the loop took."))
-	return metrics{accepted, ended, lateness, turn}, errors.Join(err1, err2, err3, err4)
+	events, err5 := m.Int64Counter("wheelwork.events", metric.WithDescription("Events that other programs have sent, by result: accepted, or why they were refused."), metric.WithUnit("{event}"))
+	return metrics{accepted, ended, lateness, turn, events}, errors.Join(err1, err2, err3, err4, err5)
 }
 
 func (ss *Stats) countLateness(a *app, d time.Duration) {

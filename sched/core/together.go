@@ -19,6 +19,8 @@ type Together struct {
 	calendars  map[string]*schedule.Calendar
 	channels   map[string]bool             // alert channels; false: it is deleted
 	rules      map[string]*apiv1.AlertRule // nil: it is deleted
+	started    map[string]int              // by type of events: the jobs that they start
+	sources    map[string]bool             // event sources; false: it is deleted
 	settings   *apiv1.App                  // nil: unchanged
 }
 
@@ -104,9 +106,21 @@ func (t *Together) changesCalendarOf(def *apiv1.Job) bool {
 	return slices.ContainsFunc(def.GetSchedule().GetInclude(), changed) || slices.ContainsFunc(def.GetSchedule().GetExclude(), changed)
 }
 
+// sourceChange returns whether an event source exists after the changes, if they change it.
+func (t *Together) sourceChange(name string) (exists, changes bool) {
+	if t == nil {
+		return false, false
+	}
+	exists, changes = t.sources[name]
+	return exists, changes
+}
+
 // addJob adds a definition, or a deletion if def is nil.
 func (t *Together) addJob(name string, def *apiv1.Job) {
 	set(&t.jobs, name, def)
+	if e := def.GetTrigger().GetEvent(); e != "" {
+		set(&t.started, e, t.started[e]+1)
+	}
 	for _, up := range def.GetDependency().GetJobs() {
 		set(&t.dependents, up, append(t.dependents[up], name))
 	}

@@ -28,7 +28,7 @@ func newLoop(cfg Config) (*Loop, error) {
 	l.commits.l, l.commits.by = l, byServer
 	l.timing.l = l
 	l.Planner = Planner{l: l, plans: map[string]schedule.Plan{}, planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*schedule.Calendar{}}
-	l.relations = relations{l: l, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{}}
+	l.relations = relations{l: l, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{}, started: map[jobKey][]*job.Job{}}
 	l.workflows.l = l
 	l.limits = limits{l}
 	l.admission = admission{l: l, overlapQueues: map[jobKey]*overlapQueue{}, rates: map[jobKey]*bucket{}}
@@ -289,7 +289,7 @@ func (l *Loop) account(fx []job.Effect) {
 			switch {
 			case e.Row.Grants():
 				l.Guests.forgetGrants()
-			case e.Row.Defines():
+			case e.Row.Defines() == job.KindAlertRule || e.Row.Defines() == job.KindAlertChannel:
 				l.Alerts.redefine(l.State.app(e.Row.App()))
 			}
 		case job.JobDepends:

@@ -71,7 +71,7 @@ func (g *generator) read(files []*descriptorpb.FileDescriptorProto) error {
 			return fmt.Errorf("%s: %w", m.FullName(), err)
 		}
 	}
-	return g.upload(methods)
+	return cmp.Or(g.upload(methods), g.publish(methods))
 }
 
 // methods returns the methods of a service that are called over HTTP.

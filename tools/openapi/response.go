@@ -196,3 +196,51 @@ func (g *generator) upload(methods []method) error {
 	g.refuse(op, func(status int) bool { return slices.Contains([]int{400, 401, 403, 409, 429, 503}, status) })
 	return g.place(path, "put", op)
 }
+
+// publish adds the method that takes events, which is no method of the gateway: the console passes
+// on the body as the sender has signed it, with its headers.
+func (g *generator) publish(methods []method) error {
+	i := slices.IndexFunc(methods, func(m method) bool { return m.Name() == "ListEventSources" })
+	if i < 0 {
+		return nil
+	}
+	list := methods[i]
+	publish := list.Parent().(protoreflect.ServiceDescriptor).Methods().ByName("PublishEvent")
+	if publish == nil {
+		return errors.New("there is no method PublishEvent to describe events")
+	}
+	ref, err := g.schemas.reference(publish.Output())
+	if err != nil {
+		return err
+	}
+	app, err := fieldAt(publish.Input(), "app")
+	if err != nil {
+		return err
+	}
+	path, err := g.pathParameter(app)
+	if err != nil {
+		return err
+	}
+	op := &operation{
+		Tags: []string{string(list.Parent().Name())}, OperationID: string(list.Parent().Name()) + "_" + string(publish.Name()),
+		RequestBody: &body{Required: true, Description: "One event or a batch of events of CloudEvents 1.0, at most 256 KiB. A body of another type is the data of an event whose attributes are in headers that begin with ce-."},
+		Security:    &[]map[string][]string{},
+	}
+	op.Summary, op.Description = sentences(string(publish.Name()), comment(publish))
+	text := &schema{Type: "string"}
+	op.Parameters = append(
+		op.Parameters, path,
+		parameter{Name: "source", In: "query", Required: true, Description: "The name of the event source.", Schema: text},
+		parameter{Name: "Webhook-Id", In: "header", Required: true, Description: "The id of the message, the same at every attempt.", Schema: text},
+		parameter{Name: "Webhook-Timestamp", In: "header", Required: true, Description: "The time of the attempt, in seconds since 1970. It may differ by 5 minutes from the time of the server.", Schema: text},
+		parameter{Name: "Webhook-Signature", In: "header", Required: true, Description: "Signatures of Standard Webhooks, as v1,BASE64, divided by spaces.", Schema: text},
+	)
+	for _, kind := range []string{"application/cloudevents+json", "application/cloudevents-batch+json"} {
+		op.RequestBody.Content.add(kind, media{&schema{}})
+	}
+	answer := &response{Description: "The runs that the events have started are durable."}
+	answer.Content.add(jsonType, media{ref})
+	op.Responses.add("202", answer)
+	g.refuse(op, func(status int) bool { return slices.Contains([]int{400, 401, 403, 413, 429, 503}, status) })
+	return g.place("/api/v1/apps/{app}/events", "post", op)
+}

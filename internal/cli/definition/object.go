@@ -16,7 +16,7 @@ import (
 
 // kinds explains the arguments of the commands.
 const kinds = `KIND is job, calendar, alias (NAME is MODULE@ALIAS), grant (NAME is the module),
-alertrule, alertchannel or app (NAME is the app).`
+alertrule, alertchannel, eventsource or app (NAME is the app).`
 
 // object is the definition that a command is about.
 type object struct {
@@ -93,7 +93,7 @@ func read(ctx context.Context, client *sdk.Client, k *document.Kind, app, name s
 			return nil, err
 		}
 		return document.Of(k, alias), nil
-	case sdk.KindAlertRule, sdk.KindAlertChannel:
+	case sdk.KindAlertRule, sdk.KindAlertChannel, sdk.KindEventSource:
 		all, err := readAll(ctx, client, k, app)
 		if err != nil {
 			return nil, err
@@ -147,6 +147,9 @@ func readAll(ctx context.Context, client *sdk.Client, k *document.Kind, app stri
 	case sdk.KindAlertChannel:
 		list, err := client.AlertChannels(ctx, app)
 		return documents(list, func(x *sdk.AlertChannel) *document.Document { return document.Of(k, x) }), err
+	case sdk.KindEventSource:
+		list, err := client.EventSources(ctx, app)
+		return documents(list, func(x *sdk.EventSource) *document.Document { return document.Of(k, x) }), err
 	case sdk.KindApp:
 		settings, err := client.App(ctx, app)
 		switch {

@@ -88,7 +88,7 @@ func (c *commands) printWhole(jobs iter.Seq2[*sdk.Job, error]) error {
 func (c *commands) printJob(job *sdk.Job) error {
 	columns := []string{
 		"name", "app", "description", "owner", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
-		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
+		"depends on", "started by event", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
 		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "created by", "changed by", "updated at", "digest",
 	}
 	stats := job.GetStats()
@@ -107,6 +107,7 @@ func (c *commands) printJob(job *sdk.Job) error {
 			{Text: job.GetNextWhy(), Tint: output.Yellow},
 			{Text: pausedText(job), Tint: output.Yellow},
 			{Text: dependencyText(job.GetDependency())},
+			{Text: triggerText(job.GetTrigger())},
 			{Text: misfireText(job.GetMisfire())},
 			{Text: overlapText(job.GetOverlap())},
 			{Text: job.GetDeadline()},

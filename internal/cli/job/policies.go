@@ -3,6 +3,8 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,6 +161,20 @@ func dependencyText(d *sdk.Dependency) string {
 	text := fmt.Sprintf("%s of %s, on %s", cmp.Or(d.GetNeed(), "all"), strings.Join(d.GetJobs(), ", "), cmp.Or(d.GetOn(), "success"))
 	if d.GetPassOutput() {
 		text += "; the output is the input"
+	}
+	return text
+}
+
+func triggerText(t *sdk.EventTrigger) string {
+	if t == nil {
+		return ""
+	}
+	text := t.GetEvent()
+	if t.GetSource() != "" {
+		text += " from " + t.GetSource()
+	}
+	for _, path := range slices.Sorted(maps.Keys(t.GetMatch())) {
+		text += fmt.Sprintf("; %s is %s", path, t.GetMatch()[path])
 	}
 	return text
 }

@@ -31,7 +31,7 @@ func (f *filter) flags(cmd *cobra.Command, states string) {
 	flags.StringToStringVar(&f.labels, "label", nil, "only runs of jobs with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	flags.StringVar(&f.sinceText, "since", "", "live runs, and those that ended at this `time` or later: RFC 3339, a date in UTC, or how long ago, as 6h")
 	flags.StringVar(&f.untilText, "until", "", "only runs that ended before this `time`")
-	command.Complete(cmd, "trigger", "schedule", "manual", "backfill", "dependency", "retry", "fanout", "workflow", "handler")
+	command.Complete(cmd, "trigger", "schedule", "manual", "backfill", "dependency", "retry", "fanout", "workflow", "handler", "event")
 }
 
 // parse reads the times.

@@ -295,6 +295,7 @@ const (
 	JobLimits      = 31
 	JobChangedBy   = 33
 	JobOwner       = 34
+	JobTrigger     = 35
 )
 
 // The fields of apiv1.Schedule.
