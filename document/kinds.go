@@ -129,5 +129,6 @@ var appKind = &Kind{
 		"deleted_at": "the time of the last deletion",
 		"limits":     "what the app may take, which `app limits` changes", "at_hosts": "the runs that hosts have",
 		"bytes": "the bytes of its definitions and inputs", "module_bytes": "the bytes of its modules",
+		"pause": "that it starts nothing now, which `app pause` changes",
 	},
 }

@@ -88,6 +88,20 @@ func (ad *admission) admit(r *job.Run) {
 	}
 }
 
+// sleeps skips a run that its schedule has planned for the pause of its app, and reports whether
+// it did.
+func (ad *admission) sleeps(r *job.Run) bool {
+	if r.Trigger != job.BySchedule || r.Attempt > 0 {
+		return false
+	}
+	p := ownerOf(r.Slot()).pausedAt(r.PlannedMs)
+	if p == nil {
+		return false
+	}
+	ad.endUnrun(r, job.Skipped, "app_paused", pauseText(p))
+	return true
+}
+
 func overlapText(p *job.Policy) string {
 	if p.Overlap == job.Queue {
 		return fmt.Sprintf("queue, with at most %d waiting", p.Limited)

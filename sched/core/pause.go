@@ -17,28 +17,6 @@ import (
 // This file has the pauses of apps. A pause ends without a record: whether it lasts follows from
 // its end and the clock (ADR 68).
 
-// pausedAt returns the pause of the app that lasts at a time, in Unix ms; nil: it is not paused then.
-func (a *app) pausedAt(ms int64) *apiv1.AppPause {
-	p := a.slots[job.ModuleSlot].Pause
-	if p == nil || ms < p.Since.AsTime().UnixMilli() || p.Until != nil && ms >= p.Until.AsTime().UnixMilli() {
-		return nil
-	}
-	return p
-}
-
-// wakesMs returns when the last pause of the app has ended or will end, in Unix ms; 0: there was none.
-// ok is false if it has no end.
-func (a *app) wakesMs() (ms int64, ok bool) {
-	switch p := a.slots[job.ModuleSlot].Pause; {
-	case p == nil:
-		return 0, true
-	case p.Until == nil:
-		return 0, false
-	default:
-		return p.Until.AsTime().UnixMilli(), true
-	}
-}
-
 // CheckPause checks a pause of an app.
 func CheckPause(reason string, until *timestamppb.Timestamp, now time.Time) error {
 	switch {
@@ -141,20 +119,6 @@ type pauseTimer struct {
 func (x pauseTimer) fire(*Loop) {}
 
 func (x pauseTimer) holds(*Loop, int64) bool { return x.a.slots[job.ModuleSlot].Pause == x.p }
-
-// sleeps skips a run that its schedule has planned for the pause of its app, and reports whether
-// it did.
-func (ad *admission) sleeps(r *job.Run) bool {
-	if r.Trigger != job.BySchedule || r.Attempt > 0 {
-		return false
-	}
-	p := ownerOf(r.Slot()).pausedAt(r.PlannedMs)
-	if p == nil {
-		return false
-	}
-	ad.endUnrun(r, job.Skipped, "app_paused", pauseText(p))
-	return true
-}
 
 // pauseText says until when and why an app is paused.
 func pauseText(p *apiv1.AppPause) string {

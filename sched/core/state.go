@@ -43,6 +43,28 @@ type app struct {
 	copied   stamp                // of the last state of the primary partition that was copied here
 }
 
+// pausedAt returns the pause of the app that lasts at a time, in Unix ms; nil: it is not paused then.
+func (a *app) pausedAt(ms int64) *apiv1.AppPause {
+	p := a.slots[job.ModuleSlot].Pause
+	if p == nil || ms < p.Since.AsTime().UnixMilli() || p.Until != nil && ms >= p.Until.AsTime().UnixMilli() {
+		return nil
+	}
+	return p
+}
+
+// wakesMs returns when the last pause of the app has ended or will end, in Unix ms; 0: there was none.
+// ok is false if it has no end.
+func (a *app) wakesMs() (ms int64, ok bool) {
+	switch p := a.slots[job.ModuleSlot].Pause; {
+	case p == nil:
+		return 0, true
+	case p.Until == nil:
+		return 0, false
+	default:
+		return p.Until.AsTime().UnixMilli(), true
+	}
+}
+
 // fairOf returns the fair queueing of the app of a run.
 func fairOf(r *job.Run) *fair.App { return &ownerOf(r.Slot()).fair }
 
