@@ -16,7 +16,8 @@ import (
 // directory and address.
 type program struct {
 	binary, data, listen string
-	ready                string // path of the ready file; "": beside the data
+	ready                string   // path of the ready file; "": beside the data
+	flags                []string // further flags of dev
 }
 
 func (p program) readyFile() string { return cmp.Or(p.ready, p.data+".ready") }
@@ -53,7 +54,7 @@ type process struct {
 func (p program) start(t *testing.T) *process {
 	t.Helper()
 	r := &process{
-		cmd:   exec.Command(p.binary, "dev", "--data", p.data, "--listen", p.listen, "--ready-file", p.readyFile(), "--sample=false", "-o", "json"),
+		cmd:   exec.Command(p.binary, append([]string{"dev", "--data", p.data, "--listen", p.listen, "--ready-file", p.readyFile(), "--sample=false", "-o", "json"}, p.flags...)...),
 		ready: make(chan ready, 1),
 		done:  make(chan struct{}),
 	}
