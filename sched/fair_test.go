@@ -459,3 +459,42 @@ func (c *client) overview() *apiv1.Overview {
 	}
 	return o
 }
+
+// TestRunsOfOtherHosts: the runs of a job keep their order while their host is full and another host
+// cannot execute them, and a run for that other host does not wait behind them.
+func TestRunsOfOtherHosts(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.removeHost("h1")
+		w.addAble("a", 2, nil, "native:a")
+		w.addAble("b", 2, nil, "native:b")
+		w.handlers.byJob["many"], w.handlers.byJob["one"] = slowly(2*time.Second), slowly(time.Millisecond)
+		for job, handler := range map[string]string{"many": "native:a", "one": "native:b"} {
+			if _, err := c.jobs.ApplyJob(t.Context(), &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: job, Handler: &apiv1.Handler{Name: handler}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var accepted []string
+		for range 1500 {
+			accepted = append(accepted, c.trigger("many", ""))
+		}
+		for range 200 { // among those that wait
+			time.Sleep(73 * time.Millisecond)
+			accepted = append(accepted, c.trigger("many", ""))
+		}
+		c.trigger("one", "")
+		time.Sleep(10 * time.Millisecond)
+		if n := len(w.handlers.of("one")); n != 1 {
+			t.Errorf("the run for the free host has started %d times after 10 ms", n)
+		}
+		time.Sleep(time.Minute)
+		started := w.handlers.of("many")
+		if len(started) < 70 { // two every 2 s
+			t.Errorf("%d runs have started in 75 s, want at least 70", len(started))
+		}
+		for i, x := range started {
+			if x.run != accepted[i] {
+				t.Fatalf("start %d is of the run that was accepted as number %d", i, slices.Index(accepted, x.run))
+			}
+		}
+	})
+}

@@ -50,8 +50,10 @@ func (de *Demand) HostDemand() HostDemand {
 	waits := map[string]shortage{}
 	looked := map[string]int{}
 	for _, a := range de.l.Dispatcher.order {
-		if r := a.Queue.Peek(); r != nil && de.l.timing.due(r) && !de.l.Sessions.maybeDispatched(r) && !de.l.commits.cramped() {
-			waits[a.Name] = shortage{hopeless: de.hopeless(r)}
+		for r := range a.Queue.Fronts {
+			if de.l.timing.due(r) && !de.l.Sessions.maybeDispatched(r) && !de.l.commits.cramped() {
+				waits[a.Name] = shortage{hopeless: waits[a.Name].hopeless || de.hopeless(r)}
+			}
 		}
 	}
 	for _, r := range de.l.Dispatcher.unplaceable {

@@ -66,7 +66,7 @@ type dispatching struct {
 // serve sends up to MaxTasks runs of an app, and reports whether it did anything.
 func (d *dispatching) serve(a *fair.App) bool {
 	d.candidates = nil
-	for _, lv := range a.Queue.Levels {
+	for _, lv := range a.Queue.Levels() {
 		for i := range lv.Lanes {
 			if d.serveLane(a, lv, i) {
 				return true
@@ -97,16 +97,11 @@ func (d *dispatching) serveLane(a *fair.App, lv *fair.Level, i int) bool {
 		}
 		h, room := l.Dispatcher.pick(a, r, pace)
 		room = min(room, free)
-		switch {
-		case h != nil || constrained(r):
-			d.send(a, ln, i, h, room)
-			return true
-		case !l.Dispatcher.unlike(a, r):
-			return false // the runs behind it must wait as well
+		if h == nil && !constrained(r) {
+			return false // the runs behind it need the same hosts
 		}
-		if a.Queue.Pop(ln, fair.TurnOf[i]); d.sendable(r) {
-			l.Dispatcher.park(r)
-		}
+		d.send(a, ln, i, h, room)
+		return true
 	}
 	return false
 }
@@ -245,17 +240,6 @@ func (di *dispatcher) pick(a *fair.App, r *job.Run, pace uint8) (best *hosts.Hos
 	return best, hosts.MaxTasks
 }
 
-// unlike reports whether a host that serves the app cannot execute the run. Other runs of
-// the app may go there, so they must not wait behind this one.
-func (di *dispatcher) unlike(a *fair.App, r *job.Run) bool {
-	for _, h := range di.l.Sessions.hosts {
-		if h.Takes() && h.Serves(a.Name) && !h.Abilities.Has(r.Shape().Needs, a.Name) {
-			return true
-		}
-	}
-	return false
-}
-
 // start records the start of attempts, and sends their tasks without waiting until the
 // record is durable. If a crash loses the record, the host reports the attempts that it has
 // (ADR 25).
@@ -299,7 +283,7 @@ func (di *dispatcher) take(h *hosts.Host, r *job.Run) {
 	a.AtHosts++
 	r.Mark &^= isRecalled
 	a.Usage.Charge(pace, ownerOf(r.Slot()).weight())
-	a.Queue.Lane(r, pace).Usage.Charge(pace, 1)
+	a.Queue.Charge(r, pace)
 }
 
 // drop records that a host no longer has a run. took is how long the run held a slot
@@ -311,7 +295,7 @@ func (di *dispatcher) drop(h *hosts.Host, r *job.Run, took time.Duration) {
 	}
 	a.AtHosts--
 	a.Usage.Correct(r.Pace, took, ownerOf(r.Slot()).weight())
-	a.Queue.Lane(r, r.Pace).Usage.Correct(r.Pace, took, 1)
+	a.Queue.Correct(r, r.Pace, took)
 	if fair.IsQuick(di.paces.Of(r)) { // with the duration that was learned when it ended
 		h.Held.Presence(a).QuickMs = di.l.clock.nowMs
 	}

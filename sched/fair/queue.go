@@ -10,21 +10,27 @@ import (
 )
 
 // Queue is the queue of an app's runs that may be dispatched. Higher priorities come
-// first. Within a priority the jobs take turns, so that very many runs of one job do not
+// first. Within a priority, runs that different hosts can execute have levels of their own, so
+// that none waits behind a run whose hosts are full. The levels of a priority share the hosts that
+// can execute both. Within a level the jobs take turns, so that very many runs of one job do not
 // delay those of another; the runs of a job keep their order. Runs of quick jobs are in a
 // lane of their own, because a host may take them when it takes no slow ones. Entries may
 // be stale: the reader checks the state of the run.
 type Queue struct {
-	Levels []*Level // by falling priority; few, and not removed when empty
+	levels []*Level // by falling priority; the empty ones are removed when there are many
 	n      int      // entries
 	Armed  int      // entries of runs that were armed when they were pushed
 }
 
-// Level has the runs of one priority.
+// Level has the runs of one priority that need the same of a host.
 type Level struct {
 	priority int32
+	needs    string  // see [job.Shape]
+	usage    Usage   // of the runs of the level that were dispatched
 	Lanes    [2]Lane // by QuickLane and slowLane
 }
+
+func (lv *Level) empty() bool { return lv.Lanes[QuickLane].n+lv.Lanes[slowLane].n == 0 }
 
 // The lanes of a level.
 const (
@@ -46,47 +52,101 @@ func (q *Queue) Push(r *job.Run, quick bool) {
 	if quick {
 		at = QuickLane
 	}
-	lanes := &q.level(r.Policy.Priority).Lanes
+	lv := q.level(r)
+	if lv.empty() {
+		q.join(lv)
+	}
+	lanes := &lv.Lanes
 	if lanes[at].n == 0 {
 		lanes[at].Usage.Join(lanes[1-at].Usage.Used)
 	}
 	lanes[at].push(r)
 }
 
-// Lane returns the lane of runs of that pace and of the priority of r.
-func (q *Queue) Lane(r *job.Run, pace uint8) *Lane {
-	lv := q.level(r.Policy.Priority)
+// Charge charges the level and the lane of a run of that pace when it is dispatched.
+func (q *Queue) Charge(r *job.Run, pace uint8) {
+	lv := q.level(r)
+	lv.usage.Charge(pace, 1)
+	lv.lane(pace).Usage.Charge(pace, 1)
+}
+
+// Correct replaces the expected cost of a run of that pace by its real cost when it has ended.
+func (q *Queue) Correct(r *job.Run, pace uint8, took time.Duration) {
+	lv := q.level(r)
+	lv.usage.Correct(pace, took, 1)
+	lv.lane(pace).Usage.Correct(pace, took, 1)
+}
+
+func (lv *Level) lane(pace uint8) *Lane {
 	if IsQuick(pace) {
 		return &lv.Lanes[QuickLane]
 	}
 	return &lv.Lanes[slowLane]
 }
 
-// SlowIsNext reports whether the slow runs of the highest priority in the queue have used
-// no more time than the quick runs of that priority. It is false if that priority has no
-// slow runs.
+// SlowIsNext reports whether the slow runs of a level of the highest priority in the queue have
+// used no more time than its quick runs. It is false if that priority has no slow runs.
 func (q *Queue) SlowIsNext() bool {
-	for _, lv := range q.Levels {
-		if lv.Lanes[slowLane].n > 0 {
-			return lv.Lanes[slowLane].Usage.Used <= lv.Lanes[QuickLane].Usage.Used
-		}
-		if lv.Lanes[QuickLane].n > 0 {
+	top := (*Level)(nil)
+	for _, lv := range q.levels {
+		switch {
+		case lv.empty():
+		case top != nil && lv.priority < top.priority:
 			return false
+		case lv.Lanes[slowLane].n > 0:
+			return lv.Lanes[slowLane].Usage.Used <= lv.Lanes[QuickLane].Usage.Used
+		default:
+			top = lv
 		}
 	}
 	return false
 }
 
-func (q *Queue) level(priority int32) *Level {
-	i := 0
-	for ; i < len(q.Levels) && q.Levels[i].priority >= priority; i++ {
-		if q.Levels[i].priority == priority {
-			return q.Levels[i]
+// Levels returns the levels in the order in which they are served: by falling priority, and within
+// a priority the one that has used the least time first. The result is valid until the queue changes.
+func (q *Queue) Levels() []*Level {
+	for i := 1; i < len(q.levels); i++ { // they are nearly sorted
+		for k := i; k > 0 && q.levels[k].priority == q.levels[k-1].priority && q.levels[k].usage.Used < q.levels[k-1].usage.Used; k-- {
+			q.levels[k], q.levels[k-1] = q.levels[k-1], q.levels[k]
 		}
 	}
-	lv := &Level{priority: priority}
-	q.Levels = slices.Insert(q.Levels, i, lv)
+	return q.levels
+}
+
+// maxEmpty is the number of levels from which on a new one takes the place of those that are empty.
+const maxEmpty = 32
+
+// level returns the level of a run, and makes it if it is missing.
+func (q *Queue) level(r *job.Run) *Level {
+	priority, needs := r.Policy.Priority, r.Shape().Needs
+	i := 0
+	for ; i < len(q.levels) && q.levels[i].priority >= priority; i++ {
+		if q.levels[i].priority == priority && q.levels[i].needs == needs {
+			return q.levels[i]
+		}
+	}
+	lv := &Level{priority: priority, needs: needs}
+	all := make([]*Level, 0, len(q.levels)+1) // a reader may go through the old ones
+	all = append(append(append(all, q.levels[:i]...), lv), q.levels[i:]...)
+	if len(all) > maxEmpty {
+		all = slices.DeleteFunc(all, func(old *Level) bool { return old != lv && old.empty() })
+	}
+	q.levels = all
 	return lv
+}
+
+// join lets a level that was empty begin with no less time than the levels of its priority that
+// have runs: it gets no credit for its idle time.
+func (q *Queue) join(lv *Level) {
+	least := time.Duration(-1)
+	for _, other := range q.levels {
+		if other.priority == lv.priority && !other.empty() && (least < 0 || other.usage.Used < least) {
+			least = other.usage.Used
+		}
+	}
+	if least >= 0 {
+		lv.usage.Join(least)
+	}
 }
 
 // Len returns the number of entries.
@@ -103,16 +163,17 @@ func (q *Queue) Pop(ln *Lane, turn int) *job.Run {
 	return w.run
 }
 
-// Peek returns a run at the front of a lane of the highest priority; nil: q is empty.
-func (q *Queue) Peek() *job.Run {
-	for _, lv := range q.Levels {
-		for i := range lv.Lanes {
-			if r := lv.Lanes[i].Peek(); r != nil {
-				return r
-			}
+// Fronts yields a run at the front of each level that has runs, those of the highest priority first.
+func (q *Queue) Fronts(yield func(*job.Run) bool) {
+	for _, lv := range q.levels {
+		r := lv.Lanes[QuickLane].Peek()
+		if r == nil {
+			r = lv.Lanes[slowLane].Peek()
+		}
+		if r != nil && !yield(r) {
+			return
 		}
 	}
-	return nil
 }
 
 // Lane is a ring of the turns of jobs. The turn of a job with one run has that run
