@@ -243,6 +243,7 @@ func (b *browser) refresh() {
 	evaluate[bool](b, `new Promise((done) => {
 		if (!document.getElementById("fresh")?.hasAttribute("hx-get")) { done(true); return; }
 		document.addEventListener("htmx:afterSettle", () => done(true), {once: true});
+		document.addEventListener("htmx:afterRequest", (e) => { if (e.detail.xhr.status === 304) done(true); }); // nothing has changed
 		htmx.trigger(document.body, "refresh");
 	})`)
 }

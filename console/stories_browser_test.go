@@ -394,7 +394,7 @@ func TestStoryModule(t *testing.T) {
 		p.fill("#u-name", "report")
 		p.fill("#u-version", "3")
 		p.do(chromedp.SetUploadFiles("#u-file", []string{file}))
-		p.use(`form[enctype="multipart/form-data"] button`)
+		p.use(`form[enctype="multipart/form-data"] button:not([hidden])`)
 		p.done()
 		p.use(`main a[href="/apps/default/modules/report"]`)
 		p.at("/apps/default/modules/report")

@@ -133,6 +133,7 @@ func TestMembersAreNotPeople(t *testing.T) {
 		"/wheelwork.v1.Membership/GetCluster": true, "/wheelwork.v1.Access/WhoAmI": true, "/wheelwork.v1.Access/ListSessions": true, "/wheelwork.v1.Access/EndSession": true,
 		"/wheelwork.v1.Access/SignIn": true, "/wheelwork.v1.Access/UseSession": true, "/wheelwork.v1.Audit/AnchorAudit": true,
 		"/wheelwork.v1.Access/ApproveLogin": true, "/wheelwork.v1.Access/ListRoles": true, "/wheelwork.v1.Access/ClaimLogin": true,
+		"/wheelwork.v1.Events/PublishEvent": true, "/wheelwork.v1.Events/ListEventSources": true, "/wheelwork.v1.Backups/GetBackups": true,
 		"/wheelwork.v1.Machines/Join": true, "/wheelwork.v1.Machines/RenewCertificate": true, "/wheelwork.v1.Machines/EnrollServer": true,
 	}
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {

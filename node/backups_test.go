@@ -168,6 +168,8 @@ func TestBackupsOfCluster(t *testing.T) {
 	w := newSeveral(t, 2)
 	w.backups = true
 	servers := []*process{w.start("a"), w.start("b")}
+	// A server notes the calls that it answers in a partition that it owns.
+	untilCluster(t, client(t, servers[0], adminToken), "both servers own something", func(s *sdk.Cluster) bool { return len(owned(s)) == 2 })
 	var plans []*sdk.BackupPlan
 	for _, p := range servers {
 		c := client(t, p, adminToken)
@@ -185,8 +187,8 @@ func TestBackupsOfCluster(t *testing.T) {
 	if plans[0].Address == w.at["b"] {
 		maker, other = "b", servers[0]
 	}
-	events := 0
 	c := client(t, other, adminToken)
+	events := 0
 	for e, err := range c.AuditEvents(within(t), sdk.AuditQuery{}) {
 		if err != nil {
 			t.Fatal(err)
