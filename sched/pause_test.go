@@ -111,8 +111,8 @@ func TestPauseOfAnApp(t *testing.T) {
 	})
 }
 
-// TestPauseTakesBackTasks checks that what a host holds and has not started waits for the end of
-// the pause, and that what has started goes on.
+// TestPauseTakesBackTasks checks that a run that its host has not started waits for the end of
+// the pause, and that a run that has started goes on.
 func TestPauseTakesBackTasks(t *testing.T) {
 	fair(t, func(t *testing.T, w *world, c *client) {
 		stuck := make(chan struct{})

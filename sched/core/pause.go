@@ -31,8 +31,8 @@ func CheckPause(reason string, until *timestamppb.Timestamp, now time.Time) erro
 	return nil
 }
 
-// PauseApp pauses an app from now on, or replaces its pause: then it keeps its begin. It takes
-// back from the hosts what has not started. until may be nil.
+// PauseApp pauses an app from now on, or replaces its pause, whose begin stays. It recalls the
+// tasks that hosts have not started. until may be nil.
 func (cm *Commands) PauseApp(name, by, reason string, until *timestamppb.Timestamp) (*apiv1.App, error) {
 	a, err := cm.pausable(name)
 	if err != nil {
