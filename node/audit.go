@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -25,9 +26,23 @@ type recorder struct {
 	log  *slog.Logger
 }
 
+// awaitOwned is how long events wait for a partition that this server serves: it may be about to
+// take one.
+const awaitOwned = time.Second
+
+// errServesNone is the error of events at a server that serves no partition.
+var errServesNone = errors.New("this server serves no partition now")
+
 // record makes events.
 func (r *recorder) record(ctx context.Context, events ...audit.Event) {
 	err := r.note(ctx, events)
+	for end := time.Now().Add(awaitOwned); errors.Is(err, errServesNone) && ctx.Err() == nil && time.Now().Before(end); {
+		select {
+		case <-time.After(awaitOwned / 20):
+		case <-ctx.Done():
+		}
+		err = r.note(ctx, events)
+	}
 	if err == nil {
 		return
 	}

@@ -112,7 +112,7 @@ func (p *serverParts) note(ctx context.Context, events []audit.Event) error {
 			return services.Sched.Note(ctx, events)
 		}
 	}
-	return errors.New("this server serves no partition now")
+	return errServesNone
 }
 
 // owns returns what the server owns of its cluster, as a text to compare; "" if

@@ -3,11 +3,14 @@ package crash
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -249,6 +252,16 @@ func TestClusterUp(t *testing.T) {
 
 // TestClusterUpWithTLS: a cluster whose processes have certificates runs a job, and a server and a host that lose their
 // directories join it again.
+// hasFile reports whether a directory has the code of a module, by its digest.
+func hasFile(dir string, digest [32]byte) (found bool) {
+	name := hex.EncodeToString(digest[:])
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		found = found || err == nil && !d.IsDir() && strings.HasPrefix(d.Name(), name)
+		return nil
+	})
+	return found && err == nil
+}
+
 func TestClusterUpWithTLS(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	p := buildProgram(t, "")
@@ -285,6 +298,14 @@ func TestClusterUpWithTLS(t *testing.T) {
 	}
 	until(t, "three servers", func() bool { return servers("") })
 	run()
+	until(t, "a copy of the module on each server", func() bool { // others fetch it from the owner of the app
+		for i := range 3 {
+			if !hasFile(filepath.Join(dir, fmt.Sprint("server-", i+1)), sha256.Sum256(sleepModule)) {
+				return false
+			}
+		}
+		return true
+	})
 	lost, err := os.ReadFile(filepath.Join(dir, "server-2", "server-id"))
 	if err != nil {
 		t.Fatal(err)
