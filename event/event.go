@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -196,8 +197,13 @@ func checkMember(name string, value any) error {
 	if strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
 		return fmt.Errorf("the attribute %.60q: a name has lower-case letters and digits alone", name)
 	}
-	switch value.(type) {
-	case nil, string, bool, json.Number:
+	switch v := value.(type) {
+	case string:
+		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+			return fmt.Errorf("the attribute %.60s is not in UTF-8, or has a control character", name)
+		}
+		return nil
+	case nil, bool, json.Number:
 		return nil
 	}
 	return fmt.Errorf("the attribute %.60s is an object or an array: only data may be one", name)

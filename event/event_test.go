@@ -75,6 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		{"long type", one, `{"specversion":"1.0","id":"1","source":"s","type":"` + strings.Repeat("t", 1025) + `"}`, "longer than 1024"},
 		{"name of an attribute", one, paid + `,"Bad":"x"}`, "lower-case"},
 		{"object as attribute", one, paid + `,"bad":{}}`, "only data"},
+		{"control character", one, paid + `,"subject":"a\u0007b"}`, "control character"},
 		{"time", one, paid + `,"time":"today"}`, "RFC 3339"},
 		{"base64", one, paid + `,"data_base64":"%"}`, "base64"},
 		{"both", one, paid + `,"data":1,"data_base64":""}`, "both"},
@@ -89,6 +90,10 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("Parse = %v, want an error with %q", err, tt.want)
 			}
 		})
+	}
+	headers := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t%ff"}
+	if _, err := event.Parse(headers, nil); err == nil || !strings.Contains(err.Error(), "type is not in UTF-8") {
+		t.Errorf("a header that is not UTF-8: %v", err)
 	}
 	if _, err := event.Parse(nil, nil); !errors.Is(err, event.ErrContentType) {
 		t.Errorf("nothing: %v", err)
