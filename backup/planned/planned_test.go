@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,9 +245,9 @@ func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(t, "0 * * * *")
 		cfg.Keep = 2
-		failing := false
+		var failing atomic.Bool
 		cfg.Write = func(ctx context.Context, w io.Writer, k archive.Keys) error {
-			if failing {
+			if failing.Load() {
 				return errors.New("the partition moved")
 			}
 			return small(ctx, w, k)
@@ -268,7 +269,7 @@ func TestKeep(t *testing.T) {
 		if got := names(status(t, m)); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		failing = true
+		failing.Store(true)
 		time.Sleep(time.Hour + 5*time.Minute) // with the attempts after the first one
 		synctest.Wait()
 		s := status(t, m)
