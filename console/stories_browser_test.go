@@ -30,6 +30,9 @@ type person struct {
 // tell goes through a story in both ways, with a fake of its own each time. It begins at the overview.
 func tell(t *testing.T, populate func(*fakeAPI), story func(*person)) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it goes through a story twice in a browser: not with -short")
+	}
 	b := newBrowser(t, nil)
 	for _, way := range []person{{lang: "en", width: 1280}, {keyboard: true, lang: "zh", width: 400}} {
 		b.sub(way.lang, func(t *testing.T, b *browser) {
