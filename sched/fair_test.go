@@ -491,9 +491,9 @@ func TestRunsOfOtherHosts(t *testing.T) {
 		if len(started) < 70 { // two every 2 s
 			t.Errorf("%d runs have started in 75 s, want at least 70", len(started))
 		}
-		for i, x := range started {
-			if x.run != accepted[i] {
-				t.Fatalf("start %d is of the run that was accepted as number %d", i, slices.Index(accepted, x.run))
+		for i, x := range started { // the two slots of the host start two runs in the same moment
+			if n := slices.Index(accepted, x.run); n < i-1 || n > i+1 {
+				t.Fatalf("start %d is of the run that was accepted as number %d", i, n)
 			}
 		}
 	})
