@@ -30,9 +30,6 @@ type recorder struct {
 // take one.
 const awaitOwned = time.Second
 
-// errServesNone is the error of events at a server that serves no partition.
-var errServesNone = errors.New("this server serves no partition now")
-
 // record makes events.
 func (r *recorder) record(ctx context.Context, events ...audit.Event) {
 	err := r.note(ctx, events)

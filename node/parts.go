@@ -101,6 +101,9 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 	}, nil
 }
 
+// errServesNone is the error of events at a server that serves no partition.
+var errServesNone = errors.New("this server serves no partition now")
+
 // note gives audit events to a partition that this server serves.
 func (p *serverParts) note(ctx context.Context, events []audit.Event) error {
 	if p.member == nil {
