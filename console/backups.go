@@ -20,7 +20,7 @@ func (c *console) findBackups(ctx context.Context) (*apiv1.BackupPlan, error) {
 	return p, err
 }
 
-// backUpPage asks whether a backup is to be made now.
+// backUpPage shows the question before a backup that a visitor starts.
 func (c *console) backUpPage(v *visit) error {
 	p, err := c.findBackups(v.ctx)
 	if err != nil {

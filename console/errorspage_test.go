@@ -161,8 +161,8 @@ func TestErrorsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorIsMarked: a visitor acknowledges a kind of error, ignores it until a time, and undoes that. The list says
-// who did it, and folds ignored kinds away.
+// TestErrorIsMarked: a visitor acknowledges a kind of error, ignores it until a time, and undoes that. The list names
+// the visitor, and folds ignored kinds away.
 func TestErrorIsMarked(t *testing.T) {
 	f := newFake()
 	f.failures(3, "charge", "exit", `period %d is locked`, time.Minute)

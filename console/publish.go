@@ -19,9 +19,9 @@ const (
 	maxEvents = 256 << 10
 )
 
-// eventsAPI passes events on to the API: the body as it was signed, and the headers that say what it is
-// and who signed it. The signature is the authorization, so there is no token. It returns 202, because
-// the runs have begun at most.
+// eventsAPI passes events on to the API: the signed body, and the headers with its content type and
+// signature. The signature is the authorization, so there is no token. The status is 202: runs were accepted,
+// and have not ended.
 func (c *console) eventsAPI(w http.ResponseWriter, r *http.Request) {
 	if over := tooLarge(r); over != nil {
 		writeTooLarge(w, r, over)

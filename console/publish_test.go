@@ -13,7 +13,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// senderStub stands in for the API of events.
+// senderStub implements the API of events and notes its requests.
 type senderStub struct {
 	apiv1.EventsClient
 	got *apiv1.PublishEventRequest

@@ -100,7 +100,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that what was read once is read again in the JSON format, with the same result.
+// FuzzParse checks that an event in the JSON format that Parse returns is read as the same event.
 func FuzzParse(f *testing.F) {
 	f.Add(one, paid+`,"data":[1,{"a":null}]}`)
 	f.Add(batch, `[`+paid+`}]`)

@@ -328,7 +328,7 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestDeleteRuns deletes ended runs and payloads, and skips what is deleted already.
+// TestDeleteRuns deletes ended runs and payloads, and skips runs and payloads that were deleted before.
 func TestDeleteRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(0)

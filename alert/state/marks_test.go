@@ -43,8 +43,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarksAreBounded: what has ended makes room first, then the oldest acknowledgement. An
-// ignored kind stays.
+// TestMarksAreBounded: marks whose time has passed make room first, then the oldest
+// acknowledgement. A mark that ignores a kind stays.
 func TestMarksAreBounded(t *testing.T) {
 	st := New("default", nil)
 	set := func(m Mark) error { return st.SetMark(m, m.AtMs) }

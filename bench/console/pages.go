@@ -271,7 +271,7 @@ func (b *bench) refresh(ctx context.Context, br *browser, all []measured) error 
 	return nil
 }
 
-// measured is what was measured of a page.
+// measured has the figures of a page.
 type measured struct {
 	page
 	took    []time.Duration // ascending
