@@ -180,6 +180,9 @@ const (
 	producers = 64
 	batch     = 100 // triggers of a producer that are not acknowledged yet
 	patience  = time.Minute
+	// ahead is the number of runs that are triggered while as many before them have not ended.
+	// The server refuses runs of an app when 875 000 of them have not.
+	ahead = 200_000
 )
 
 // storeRuns triggers n runs and waits until all of them have ended.
@@ -189,6 +192,26 @@ func (b *bench) storeRuns(ctx context.Context, what string, n int, job func(*ran
 	if err != nil {
 		return err
 	}
+	start := time.Now()
+	for done := 0; done < n; {
+		if time.Since(start) > 5*time.Second {
+			start = time.Now()
+			b.note("%s: %d of %d", what, done, n)
+		}
+		step := min(ahead, n-done)
+		if err := b.triggerRuns(ctx, step, job); err != nil {
+			return err
+		}
+		if err := b.awaitEnds(ctx, before+int64(done)); err != nil {
+			return err
+		}
+		done += step
+	}
+	return b.awaitEnds(ctx, before+int64(n))
+}
+
+// triggerRuns triggers n runs and returns when all of them are acknowledged.
+func (b *bench) triggerRuns(ctx context.Context, n int, job func(*rand.Rand) string) error {
 	var left atomic.Int64
 	left.Store(int64(n))
 	group, triggering := errgroup.WithContext(ctx)
@@ -212,22 +235,7 @@ func (b *bench) storeRuns(ctx context.Context, what string, n int, job func(*ran
 			}
 		})
 	}
-	over := make(chan error, 1)
-	go func() { over <- group.Wait() }()
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	for triggered := false; !triggered; {
-		select {
-		case err := <-over:
-			if err != nil {
-				return err
-			}
-			triggered = true
-		case <-tick.C:
-			b.note("%s: %d of %d", what, int64(n)-max(left.Load(), 0), n)
-		}
-	}
-	return b.awaitEnds(ctx, before+int64(n))
+	return group.Wait()
 }
 
 // ended returns the number of runs that have ended.
