@@ -1685,8 +1685,11 @@ type Run struct {
 	Labels           map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
 	TriggeredBy      string                 `protobuf:"bytes,71,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested the run; "": no caller did, see trigger
 	PayloadDeletedAt *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=payload_deleted_at,json=payloadDeletedAt,proto3" json:"payload_deleted_at,omitempty"`                             // input, output and log lines were deleted by DeleteRun
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	BoundHost        string                 `protobuf:"bytes,81,opt,name=bound_host,json=boundHost,proto3" json:"bound_host,omitempty"`                                                    // the id of the only host that may execute the run; "": any that fits
+	// from_node is, of a retry of a workflow that names it, the node from which on the nodes run again.
+	FromNode      string `protobuf:"bytes,82,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -2025,6 +2028,20 @@ func (x *Run) GetPayloadDeletedAt() *timestamppb.Timestamp {
 		return x.PayloadDeletedAt
 	}
 	return nil
+}
+
+func (x *Run) GetBoundHost() string {
+	if x != nil {
+		return x.BoundHost
+	}
+	return ""
+}
+
+func (x *Run) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
 }
 
 // Attempt is one try of a run on one host.
@@ -4311,8 +4328,17 @@ type RetryRunRequest struct {
 	// idempotency_key: a call with the same key within ten minutes returns the same new run.
 	// "": each call makes one.
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// from_node is, for a run of a workflow, a node that runs again, even if it succeeded, and with
+	// it all nodes that come after it. Of the others, those that succeeded are kept.
+	FromNode string `protobuf:"bytes,4,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// module is the code of this one run: another version or alias of the module that the job names,
+	// as name@version. The caller needs the permission jobs.write, too.
+	Module string `protobuf:"bytes,5,opt,name=module,proto3" json:"module,omitempty"`
+	// host is the id of the only host that may execute the new run. The run waits until that host
+	// takes it. It is refused for workflows and for jobs with a fanout.
+	Host          string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetryRunRequest) Reset() {
@@ -4362,6 +4388,27 @@ func (x *RetryRunRequest) GetId() string {
 func (x *RetryRunRequest) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetHost() string {
+	if x != nil {
+		return x.Host
 	}
 	return ""
 }
@@ -5161,7 +5208,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x92\f\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xce\f\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -5212,7 +5259,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06canary\x18= \x01(\bR\x06canary\x125\n" +
 	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x12!\n" +
 	"\ftriggered_by\x18G \x01(\tR\vtriggeredBy\x12H\n" +
-	"\x12payload_deleted_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\x10payloadDeletedAt\x1a9\n" +
+	"\x12payload_deleted_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\x10payloadDeletedAt\x12\x1d\n" +
+	"\n" +
+	"bound_host\x18Q \x01(\tR\tboundHost\x12\x1b\n" +
+	"\tfrom_node\x18R \x01(\tR\bfromNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
@@ -5405,11 +5455,14 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12!\n" +
 	"\fpayload_only\x18\x03 \x01(\bR\vpayloadOnly\"'\n" +
 	"\x11DeleteRunResponse\x12\x12\n" +
-	"\x04runs\x18\x01 \x01(\x03R\x04runs\"\\\n" +
+	"\x04runs\x18\x01 \x01(\x03R\x04runs\"\xa5\x01\n" +
 	"\x0fRetryRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12'\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\"\xbf\x03\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x1b\n" +
+	"\tfrom_node\x18\x04 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06module\x18\x05 \x01(\tR\x06module\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\tR\x04host\"\xbf\x03\n" +
 	"\x0fBulkRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x10\n" +

@@ -307,6 +307,7 @@ type Trigger struct {
 	Cause job.RunID
 	Redo  *Redo            // if a run with parts is retried: the parts that did not succeed
 	Kept  []*apiv1.NodeRow // if a workflow is retried: the nodes of the earlier run
+	Pick  RetryChoice      // what a retry changes for its one run
 	At    time.Time        // the planned time of the run; zero: now
 	job   *job.Job         // looked up in the same turn; nil: not looked up yet
 }
@@ -373,6 +374,11 @@ func (cm *Commands) TriggerJob(t *Trigger) (id job.RunID, duplicate bool, err er
 	}
 	if err := cm.l.limits.mayAccept(ownerOf(j.Slot()), len(t.Input), 1); err != nil {
 		return id, false, err
+	}
+	if t.Pick != (RetryChoice{}) {
+		if err := t.Pick.apply(cm.l, j, id, acc); err != nil {
+			return id, false, err
+		}
 	}
 	acc.Run = append(cm.acceptedID[:0], id[:]...)
 	cm.l.commits.accept(j, acc)
