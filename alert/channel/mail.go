@@ -207,7 +207,7 @@ func (c mailer) send(ctx context.Context, now time.Time, m notification.Message)
 
 // smtpResult reads the answer of a server: 4yz is for a time, 5yz is final.
 func smtpResult(what string, err error) Result {
-	r := Result{Verdict: Retry, Reason: what + ": " + err.Error()}
+	r := Result{Verdict: verdictOf(err), Reason: what + ": " + err.Error()}
 	var answer *textproto.Error
 	if errors.As(err, &answer) {
 		r.Status = answer.Code

@@ -16,6 +16,7 @@ import (
 	"mime/multipart"
 	"mime/quotedprintable"
 	"net"
+	"net/http"
 	"net/mail"
 	"path/filepath"
 	"strings"
@@ -365,6 +366,43 @@ func TestMailEnds(t *testing.T) {
 	}
 	if r := c.Send(ctx, now, messages(notification.English)["firing"]); r.Verdict != channel.Retry {
 		t.Errorf("%+v", r)
+	}
+}
+
+// notAllowed is the error of a guard.
+type notAllowed struct{}
+
+func (notAllowed) Error() string    { return "127.0.0.1 is not a public address: --egress-allow" }
+func (notAllowed) NotAllowed() bool { return true }
+
+// RoundTrip implements [http.RoundTripper].
+func (e notAllowed) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: e}
+}
+
+// TestAddressIsNotAllowed: a message to an address that the operator does not allow is refused at once.
+func TestAddressIsNotAllowed(t *testing.T) {
+	r, err := notification.NewRenderer(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mails, err := channel.NewMail(channel.Mail{
+		URL: "smtp://mail.example", From: "a@b.example", To: []string{"ops@example.com"},
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: notAllowed{}}
+		},
+	}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook, err := channel.Over(&http.Client{Transport: notAllowed{}}, channel.Slack{URL: "https://slack.example/hook"}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []channel.Channel{mails, hook} {
+		if got := c.Send(t.Context(), now, notification.Single(firing(notification.English))); got.Verdict != channel.Refused || !strings.Contains(got.Reason, "--egress-allow") {
+			t.Errorf("%s: %+v", c.Kind(), got)
+		}
 	}
 }
 
