@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/mail"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -345,6 +346,60 @@ func TestGreylistedRecipient(t *testing.T) {
 	s.done.Wait()
 	if got := strings.Join(s.commands, "\n"); r.Verdict != channel.Delivered || len(r.Rest) != 0 || strings.Contains(got, "ops@") || !strings.Contains(got, "RCPT TO:<li@") {
 		t.Errorf("%+v, commands %s", r, got)
+	}
+}
+
+// TestMailToOwners: with to_owner a mail goes to the owners of all its jobs, each once, and to at most 100 people.
+func TestMailToOwners(t *testing.T) {
+	s, trust := newMailServer(t)
+	conf := channel.Mail{URL: "smtp://mail.example", From: "a@b.example", To: []string{"ops@example.com"}, TLS: trust, Dial: s.dial}
+	first, second := firing(notification.English), resolved(notification.English)
+	first.Owners = []string{"Ann <ann@example.com>", "OPS@example.com", "no address @", "bo@example.com"}
+	second.Alert, second.Owners = "a-2", []string{"ann@example.com", "cy@example.com"}
+	m := notification.Digest([]notification.Notification{first, second})
+	send := func(m notification.Message, only ...string) (channel.Result, []string) {
+		t.Helper()
+		c, err := channel.NewMail(conf, renderer(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(only) > 0 {
+			c = c.(channel.Partial).Only(only)
+		}
+		s.commands, s.mails = nil, nil
+		r := c.Send(context.Background(), now, m)
+		s.done.Wait()
+		var to []string
+		for _, line := range s.commands {
+			if rest, ok := strings.CutPrefix(line, "RCPT TO:<"); ok {
+				to = append(to, rest[:strings.Index(rest, ">")])
+			}
+		}
+		return r, to
+	}
+	if _, to := send(m); !slices.Equal(to, []string{"ops@example.com"}) {
+		t.Errorf("without to_owner: %v", to)
+	}
+	conf.ToOwner = true
+	r, to := send(m)
+	if r.Verdict != channel.Delivered || !slices.Equal(to, []string{"ops@example.com", "ann@example.com", "bo@example.com", "cy@example.com"}) || len(s.mails) != 1 {
+		t.Fatalf("%+v, to %v, %d mails", r, to, len(s.mails))
+	}
+	golden(t, filepath.Join("testdata", "mail", "owners-en.eml"), strings.ReplaceAll(s.mails[0], "\r\n", "\n"))
+	s.answers = map[string]string{"RCPT TO:<bo": "450 later"}
+	if r, _ = send(m); r.Verdict != channel.Retry || !slices.Equal(r.Rest, []string{"bo@example.com"}) {
+		t.Fatalf("%+v", r)
+	}
+	s.answers = nil
+	if r, to = send(m, r.Rest...); r.Verdict != channel.Delivered || !slices.Equal(to, []string{"bo@example.com"}) {
+		t.Errorf("%+v, to %v", r, to)
+	}
+	first.Owners = nil
+	for i := range 150 {
+		first.Owners = append(first.Owners, fmt.Sprintf("owner-%03d@example.com", i))
+	}
+	if _, to := send(notification.Single(first)); len(to) != 100 {
+		t.Errorf("%d recipients", len(to))
 	}
 }
 

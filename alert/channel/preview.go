@@ -91,7 +91,7 @@ func (c mailer) Preview(_ time.Time, m notification.Message) (Preview, error) {
 	}
 	t := &texts{renderer: c.renderer, message: m}
 	p := Preview{Title: t.title(), URL: c.URL, Body: t.text(), HTML: t.html()}
-	p.Headers = map[string]string{"From": c.From, "To": strings.Join(c.To, ", "), "Subject": p.Title}
+	p.Headers = map[string]string{"From": c.From, "To": strings.Join(c.recipients(m), ", "), "Subject": p.Title}
 	p.Note = t.note()
 	return p, nil
 }

@@ -51,6 +51,7 @@ func Preview(d *apiv1.AlertChannel, event string, language notification.Language
 	for i := range x.Incidents {
 		x.Incidents[i].At = now
 	}
+	x.Owners = []string{"owner@example.com"}
 	if event == rule.Recovered {
 		x.State, x.Event = notification.Resolved, rule.Failed
 	}

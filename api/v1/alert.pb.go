@@ -1178,7 +1178,8 @@ type AlertMail struct {
 	Username      string                 `protobuf:"bytes,3,opt,name=username,proto3" json:"username,omitempty"`
 	Password      *AlertText             `protobuf:"bytes,4,opt,name=password,proto3" json:"password,omitempty"`
 	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
-	To            []string               `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"` // at most 100
+	To            []string               `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"`                           // at most 100
+	ToOwner       bool                   `protobuf:"varint,7,opt,name=to_owner,json=toOwner,proto3" json:"to_owner,omitempty"` // whether the owners of the jobs get a message too, if they are mail addresses
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1254,13 @@ func (x *AlertMail) GetTo() []string {
 		return x.To
 	}
 	return nil
+}
+
+func (x *AlertMail) GetToOwner() bool {
+	if x != nil {
+		return x.ToOwner
+	}
+	return false
 }
 
 type AlertCommand struct {
@@ -3347,14 +3355,15 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x03key\"O\n" +
 	"\fAlertManager\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12-\n" +
-	"\x05token\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x05token\"\xa8\x01\n" +
+	"\x05token\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x05token\"\xc3\x01\n" +
 	"\tAlertMail\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
 	"\x05plain\x18\x02 \x01(\bR\x05plain\x12\x1a\n" +
 	"\busername\x18\x03 \x01(\tR\busername\x123\n" +
 	"\bpassword\x18\x04 \x01(\v2\x17.wheelwork.v1.AlertTextR\bpassword\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x06 \x03(\tR\x02to\"\"\n" +
+	"\x02to\x18\x06 \x03(\tR\x02to\x12\x19\n" +
+	"\bto_owner\x18\a \x01(\bR\atoOwner\"\"\n" +
 	"\fAlertCommand\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xf0\x05\n" +
 	"\x05Alert\x12\x0e\n" +
