@@ -556,7 +556,7 @@ func (cs *ChangeSets) checkBase(set *ChangeSet, it *changeItem) error {
 		if j := cs.l.State.Job(set.app, name); j != nil {
 			now = j.Etag()
 		}
-	} else if number, at := cs.l.versionOf(set.app, kind, name); number > 0 {
+	} else if number, at := versionOf(cs.l.State.app(set.app).slots[job.ModuleSlot], kind, name); number > 0 {
 		now = fmt.Sprintf("%d@%d", number, at.AsTime().UnixMilli())
 	}
 	if now == it.base {

@@ -343,13 +343,9 @@ func (l *Loop) DefinitionNow(app, kind, name string) (d Current) {
 	return d
 }
 
-// versionOf returns the number of the newest revision of a definition that is no job, and when it was made;
-// 0: there is no such definition.
-func (l *Loop) versionOf(app, kind, name string) (number int64, at *timestamppb.Timestamp) {
-	if l.State.apps[app] == nil {
-		return 0, nil
-	}
-	m := l.State.apps[app].slots[job.ModuleSlot]
+// versionOf returns the number of the newest revision of a definition in the module slot, and when it was
+// made; 0: there is no such definition.
+func versionOf(m *job.Slot, kind, name string) (number int64, at *timestamppb.Timestamp) {
 	switch kind {
 	case job.KindCalendar:
 		return m.Calendars[name].GetRevision(), m.Calendars[name].GetUpdatedAt()
