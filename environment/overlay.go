@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,6 +147,18 @@ func (r *Rule) selects(job *apiv1.Job) bool {
 	return matches(r.Names, job.GetName())
 }
 
+// mayHaveSelected reports whether a rule may have selected a job before the overlay was applied: a label
+// that the overlay sets says nothing about it.
+func (o *Overlay) mayHaveSelected(r *Rule, job *apiv1.Job) bool {
+	for key, value := range r.Labels {
+		ours := slices.ContainsFunc(o.Jobs, func(x Rule) bool { _, sets := x.Set.Labels[key]; return sets })
+		if got, ok := job.GetLabels()[key]; !ours && (!ok || got != value) {
+			return false
+		}
+	}
+	return matches(r.Names, job.GetName())
+}
+
 // Apply returns a definition as the environment has it. It does not change d.
 func (o *Overlay) Apply(d *document.Document) *document.Document {
 	if o == nil {
@@ -221,7 +234,7 @@ func (o *Overlay) Without(d, there *document.Document) *document.Document {
 			was = there.Spec.(*apiv1.Job)
 		}
 		for i := range o.Jobs {
-			if o.Jobs[i].selects(x) {
+			if o.mayHaveSelected(&o.Jobs[i], x) {
 				o.Jobs[i].Set.restore(next, was)
 			}
 		}

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/internal/testkit"
 	"github.com/wheelworkhq/wheelwork/node"
@@ -233,6 +236,66 @@ jobs:
 	}
 }
 
+// TestSync checks each mode of a round, and that a folder with a mistake changes nothing.
+func TestSync(t *testing.T) {
+	prod := startDev(t, t.TempDir())
+	e := newEnvironments(t, map[string]node.Ready{"prod": prod})
+	dir := t.TempDir()
+	job := func(name string) string { return "---\nname: " + name + "\nhandler: {name: 'native:x'}\n" }
+	round := func(want int, mode string) string {
+		t.Helper()
+		_, note := e.run(want, "sync", "--dir", dir, "--to", "prod", "--once", mode)
+		return note
+	}
+	round(exitFail, "--prune") // there is no document
+	writeFile(t, dir, "jobs.yaml", job("a")+job("b"))
+	round(exitDiffers, "--report")
+	if got := e.export("prod"); got != "" {
+		t.Errorf("--report has changed something: %s", got)
+	}
+	round(exitOK, "--apply")
+	round(exitOK, "--report")
+	writeFile(t, dir, "jobs.yaml", job("a"))
+	round(exitDiffers, "--report")
+	round(exitOK, "--apply")
+	if got := e.export("prod"); !strings.Contains(got, "name: b") {
+		t.Errorf("--apply has deleted a job: %s", got)
+	}
+	writeFile(t, dir, "wrong.yaml", "name: c\nhandlers: {}\n")
+	round(exitFail, "--prune")
+	writeFile(t, dir, "wrong.yaml", "")
+	round(exitOK, "--prune")
+	if got := e.export("prod"); strings.Contains(got, "name: b") || !strings.Contains(got, "name: a") {
+		t.Errorf("--prune: %s", got)
+	}
+	e.run(exitUsageOfComparison, "sync", "--dir", dir, "--to", "prod")
+
+	// The loop follows the folder, and ends with its context.
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	notes, w := io.Pipe()
+	getenv := func(name string) string { return map[string]string{"XDG_CONFIG_HOME": e.home, "HOME": e.home}[name] }
+	go func() {
+		ended <- execute(ctx, []string{"sync", "--dir", dir, "--to", "prod", "--apply", "--interval", "1s"}, strings.NewReader(""), io.Discard, w, getenv)
+		w.Close() //nolint:errcheck // never fails
+	}()
+	lines := bufio.NewScanner(notes)
+	if !lines.Scan() || !strings.Contains(lines.Text(), "nothing to change") {
+		t.Errorf("the first round: %q", lines.Text())
+	}
+	writeFile(t, dir, "jobs.yaml", job("a")+job("later"))
+	for lines.Scan() && !strings.Contains(lines.Text(), "1 created") { // of the next round
+	}
+	if !strings.Contains(e.export("prod"), "name: later") {
+		t.Error("the loop has not applied the new job")
+	}
+	go io.Copy(io.Discard, notes) //nolint:errcheck // until the command ends
+	stop()
+	if code := <-ended; code != exitOK {
+		t.Errorf("the loop ended with %d", code)
+	}
+}
+
 // TestGates checks the gates of a promotion.
 func TestGates(t *testing.T) {
 	test, prod := startDev(t, t.TempDir()), startDev(t, t.TempDir())
@@ -279,4 +342,28 @@ func TestGates(t *testing.T) {
 	}
 	e.run(exitOK, "context", "set", "prod", "--token-file", token)
 	e.run(exitOK, "apply", plan)
+}
+
+// BenchmarkEnvironments measures a plan from one environment to an empty one, its application, a plan without a
+// change and an export, with 20 000 jobs.
+func BenchmarkEnvironments(b *testing.B) {
+	const jobs = 20_000
+	test := startDev(b, b.TempDir())
+	load(b, test, generated(rand.New(rand.NewPCG(1, 2)), jobs))
+	for b.Loop() {
+		b.StopTimer()
+		prod := startDev(b, b.TempDir())
+		e := newEnvironments(b, map[string]node.Ready{"test": test, "prod": prod})
+		file := filepath.Join(b.TempDir(), "release.plan")
+		measure := func(name string, f func()) {
+			start := time.Now()
+			f()
+			b.ReportMetric(time.Since(start).Seconds(), name+"-s/op")
+		}
+		b.StartTimer()
+		measure("plan", func() { e.run(exitDiffers, "plan", "--from", "test", "--to", "prod", "-o", file) })
+		measure("apply", func() { e.run(exitOK, "apply", file) })
+		measure("nothing", func() { e.run(exitOK, "plan", "--from", "test", "--to", "prod") })
+		measure("export", func() { e.export("prod") })
+	}
 }

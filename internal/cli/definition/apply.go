@@ -32,7 +32,7 @@ func (c *commands) apply() *cobra.Command {
 	a := applying{commands: c}
 	cmd := &cobra.Command{
 		Use:        "apply {-f FILE | PLAN}",
-		SuggestFor: []string{"create", "put", "update", "sync"},
+		SuggestFor: []string{"create", "put", "update"},
 		Short:      "Apply documents of all kinds, all of them or none",
 		Long: `Create and update the definitions that documents describe: jobs, calendars, aliases,
 grants and settings of apps, in any order. The documents of one app are one change set:

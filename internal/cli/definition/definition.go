@@ -21,5 +21,5 @@ type commands struct {
 // environment.
 func Commands(printer *output.Printer, server *connect.Server, getenv func(string) string) []*cobra.Command {
 	c := &commands{printer, server, getenv}
-	return []*cobra.Command{c.apply(), c.export(), c.edit(), c.history(), c.diff(), c.rollback(), c.plan(), c.promote(), c.drift()}
+	return []*cobra.Command{c.apply(), c.export(), c.edit(), c.history(), c.diff(), c.rollback(), c.plan(), c.promote(), c.drift(), c.sync()}
 }
