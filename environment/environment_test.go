@@ -245,6 +245,18 @@ channels: [ops]
 	}
 }
 
+// TestCapabilities checks what is new in a version.
+func TestCapabilities(t *testing.T) {
+	old := &apiv1.Module{Imports: []string{"a.x"}, Requests: &apiv1.Grants{Secrets: []string{"s"}, Kv: []*apiv1.BucketGrant{{Name: "b"}}}}
+	next := &apiv1.Module{Imports: []string{"a.x", "b.y"}, Requests: &apiv1.Grants{Secrets: []string{"s", "t"}, Kv: []*apiv1.BucketGrant{{Name: "b", Write: true}}, Http: []*apiv1.HttpGrant{{Host: "example.com"}}}}
+	if got, want := environment.Capabilities(next, []*apiv1.Module{old}), []string{"b.y", "http example.com", "kv b write", "secret t"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := environment.Capabilities(old, []*apiv1.Module{next, old}); len(got) > 0 {
+		t.Errorf("the same: %v", got)
+	}
+}
+
 // TestReadOverlay checks that mistakes are refused.
 func TestReadOverlay(t *testing.T) {
 	for _, bad := range []string{"job: []", "jobs: [{names: ['[']}]", "jobs: [{set: {zone: Nowhere/Land}}]", "jobs: [{set: {time: 5s}}]", "alerts: [{names: [x]}]", "gates: {soak: day}", "gates: {last_green: 1000}", "gates: {soak: -1h}"} {

@@ -85,6 +85,8 @@ type Module struct {
 	Digest string   `json:"digest"`
 	Size   int64    `json:"size"`
 	Needs  []string `json:"needs,omitempty"` // what a host must offer to run it
+	// Capabilities are what it imports and requests, and no version of the module in the target does.
+	Capabilities []string `json:"capabilities,omitempty"`
 	// Script names the interpreter of a script, as a digest.
 	Script string `json:"interpreter,omitempty"`
 }

@@ -127,3 +127,40 @@ func Secrets(definitions []*document.Document) (names []string) {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// Capabilities returns what a version imports and requests and none of the others does, sorted.
+func Capabilities(m *apiv1.Module, others []*apiv1.Module) (all []string) {
+	known := map[string]bool{}
+	for _, other := range others {
+		for _, x := range capabilitiesOf(other) {
+			known[x] = true
+		}
+	}
+	return slices.DeleteFunc(capabilitiesOf(m), func(x string) bool { return known[x] })
+}
+
+func capabilitiesOf(m *apiv1.Module) []string {
+	all := slices.Clone(m.GetImports())
+	g := m.GetRequests()
+	for _, x := range g.GetHttp() {
+		all = append(all, "http "+x.GetHost())
+	}
+	for _, x := range g.GetKv() {
+		access := "read"
+		if x.GetWrite() {
+			access = "write"
+		}
+		all = append(all, "kv "+x.GetName()+" "+access)
+	}
+	for _, x := range g.GetSecrets() {
+		all = append(all, "secret "+x)
+	}
+	for _, x := range g.GetEnqueue() {
+		all = append(all, "enqueue "+x)
+	}
+	for _, x := range g.GetFiles() {
+		all = append(all, "files "+x.GetMount())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

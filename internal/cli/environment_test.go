@@ -236,6 +236,55 @@ jobs:
 	}
 }
 
+// TestPlanOfOneServer plans documents for the server of the command line, with the token of a program that may not change
+// grants: the plan names the permission, and without the grants it is applied.
+func TestPlanOfOneServer(t *testing.T) {
+	prod := startDev(t, t.TempDir())
+	pushTo(t, prod, "made")
+	client, err := sdk.Dial(t.Context(), prod.URL, sdk.Options{Token: prod.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // every answer has come
+	deployer, err := client.CreateToken(t.Context(), "deployer", "deployer", sdk.AppScope("made"), "1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	as := prod
+	as.Token = deployer.GetToken()
+	grants := writeFile(t, dir, "grants.yaml", "kind: Grant\nmodule: greet\ngrants: {secrets: [a]}\n---\nname: a\nhandler: {module: greet@1}\n")
+	_, note := said(t, as, "", exitDiffers, "plan", "-f", grants)
+	if !strings.Contains(note, "grants.write") || !strings.Contains(note, "the secret a is missing") {
+		t.Errorf("the plan: %s", note)
+	}
+	file := filepath.Join(dir, "grants.plan")
+	said(t, as, "", exitDiffers, "plan", "-f", grants, "-o", file)
+	said(t, as, "", exitFail, "apply", file)
+	missing := writeFile(t, dir, "missing.yaml", "name: a\nhandler: {module: greet@9}\nschedule: {daily: {}, exclude: [none]}\n")
+	if _, note := said(t, as, "", exitDiffers, "plan", "-f", missing); !strings.Contains(note, "module greet@9 is missing") {
+		t.Errorf("a missing module: %s", note)
+	}
+	job := writeFile(t, dir, "job.yaml", "name: a\nhandler: {module: greet@1}\n")
+	said(t, as, "", exitDiffers, "plan", "-f", job, "-o", file)
+	said(t, as, "", exitFail, "apply", file, "--app", "another")
+	said(t, as, "", exitOK, "apply", file, "--note", "release")
+	if history := call(t, prod, exitOK, "history", "job", "a"); !strings.Contains(history, ": release") || !strings.Contains(history, "deployer") {
+		t.Errorf("the history: %s", history)
+	}
+	said(t, as, "", exitOK, "plan", "-f", job)
+	out, _ := said(t, as, "", exitOK, "plan", "-f", job, "-o", "json")
+	if !strings.Contains(out, `"changes": []`) {
+		t.Errorf("as JSON: %s", out)
+	}
+	for _, args := range [][]string{{"plan", "-f", job, "x"}, {"plan", "-f", job, "-o", "yaml"}, {"plan", "-f", job, "--from", "x"}, {"apply", file, "--prune"}, {"apply", file, "-f", job}, {"drift"}, {"plan", "-f", job, "--soak", "1h"}} {
+		said(t, as, "", exitUsageOfComparison, args...)
+	}
+	for _, args := range [][]string{{"promote", "--from", "x"}, {"rollback", "--change", "7"}, {"rollback", "job", "a", "--to", "1", "--yes"}, {"rollback", "job", "a", "--change", "7"}} {
+		said(t, as, "", exitUsage, args...)
+	}
+}
+
 // TestSync checks each mode of a round, and that a folder with a mistake changes nothing.
 func TestSync(t *testing.T) {
 	prod := startDev(t, t.TempDir())

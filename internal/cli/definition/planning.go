@@ -291,7 +291,10 @@ func (p *planning) show(plan *environment.Plan) error {
 		rows = append(rows, []output.Cell{{Text: what}, {Text: result}, {Text: field}, {Text: old, Tint: output.Red}, {Text: next, Tint: output.Green}})
 	}
 	for _, m := range plan.Modules {
-		line("module "+m.Ref, "uploaded", "", "", strings.Join(m.Needs, ", "))
+		line("module "+m.Ref, "uploaded", "", "", "")
+		for _, x := range m.Capabilities {
+			line("", "", "new capability", "", x)
+		}
 	}
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
@@ -486,11 +489,17 @@ func (p *planning) findModules(ctx context.Context, plan *environment.Plan, defi
 		if digests[m.GetDigest()] != nil && here[m.GetName()+"@"+m.GetVersion()] != nil {
 			return
 		}
+		var others []*sdk.Module
+		for _, x := range here {
+			if x.GetName() == m.GetName() {
+				others = append(others, x)
+			}
+		}
 		digests[m.GetDigest()], here[m.GetName()+"@"+m.GetVersion()] = m, m
 		if i := byDigest[m.GetInterpreter()]; i != nil && digests[m.GetInterpreter()] == nil {
 			add(i)
 		}
-		plan.Modules = append(plan.Modules, environment.Module{Ref: m.GetName() + "@" + m.GetVersion(), Digest: m.GetDigest(), Size: m.GetSize(), Needs: m.GetNeeds(), Script: m.GetInterpreter()})
+		plan.Modules = append(plan.Modules, environment.Module{Ref: m.GetName() + "@" + m.GetVersion(), Digest: m.GetDigest(), Size: m.GetSize(), Needs: m.GetNeeds(), Capabilities: environment.Capabilities(m, others), Script: m.GetInterpreter()})
 	}
 	for _, ref := range refs {
 		old, next := here[ref], there[ref]
