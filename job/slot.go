@@ -178,8 +178,9 @@ func decode(def []byte) *apiv1.Job {
 	return d
 }
 
+// encode encodes labels in one order, so that the same definition has the same content.
 func encode(d *apiv1.Job) []byte {
-	b, err := proto.Marshal(d)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	if err != nil {
 		panic("job: a validated definition does not encode: " + err.Error())
 	}
@@ -500,8 +501,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		r.Before = j.Content()
 	}
 	s.define(j, p.Job)
-	r.After = j.Content()
-	s.revisions = append(s.revisions, r)
+	if r.After = j.Content(); r.After != r.Before { // a changed calendar or alias plans the job anew
+		s.revisions = append(s.revisions, r)
+	}
 	j.revision, j.etag, j.NextMs = uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	if fresh {
 		s.Jobs.add(j) // it has its name now

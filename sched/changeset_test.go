@@ -446,3 +446,43 @@ func TestChangeSetWaitsForRoom(t *testing.T) {
 		f.left.Store(1 << 40)
 	})
 }
+
+// TestChangeSetBases checks that a set with the state of an object that has changed, or exists and should
+// not, is refused as a whole, for each kind and for deletions.
+func TestChangeSetBases(t *testing.T) {
+	simulate(t, func(t *testing.T, _ *world, c *client) {
+		c.pushVersions("1", "2")
+		based := func(x *apiv1.Change, base string) *apiv1.Change {
+			x.Base = base
+			return x
+		}
+		calendar := func() *apiv1.Calendar { return &apiv1.Calendar{Name: "holidays", Dates: []string{"2000-01-02"}} }
+		if got, err := c.applySet(based(put(on("n@1", "j")), "none"), based(put(calendar()), "none"), based(put(&apiv1.App{Name: "default", Description: "text"}), "none")); err != nil || got != "created created created" {
+			t.Fatalf("%s, %v", got, err)
+		}
+		j, err := c.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "j"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := apiv1.NewCalendarsClient(c.conn).GetCalendar(t.Context(), &apiv1.GetCalendarRequest{Name: "holidays"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := fmt.Sprintf("%d@%d", now.Revision, now.UpdatedAt.AsTime().UnixMilli())
+		for _, moved := range []*apiv1.Change{
+			based(put(on("n@2", "j")), "none"), based(put(on("n@2", "j")), "0000000000000000"), based(remove("job", "j"), "0000000000000000"),
+			based(put(calendar()), "none"), based(remove("calendar", "holidays"), "2@5"), based(put(&apiv1.App{Name: "default"}), "9@9"),
+			based(put(&apiv1.ModuleGrants{Module: "n", Grants: &apiv1.Grants{Enqueue: []string{"j"}}}), "1@1"), based(remove("job", "gone"), "0000000000000000"),
+		} {
+			if _, err := c.applySet(put(on("n@2", "other")), moved); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "meanwhile") {
+				t.Errorf("%v: %v", moved, err)
+			}
+		}
+		if _, err := c.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "other"}); status.Code(err) != codes.NotFound {
+			t.Errorf("a refused set has changed something: %v", err)
+		}
+		if got, err := c.applySet(based(put(on("n@2", "j")), j.Etag), based(remove("calendar", "holidays"), base)); err != nil || got != "updated deleted" {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+}

@@ -151,3 +151,28 @@ func TestRevisions(t *testing.T) {
 		}
 	})
 }
+
+// TestCalendarMakesNoRevisionOfJobs checks that a changed calendar, which plans the jobs anew that name it,
+// makes no revision of them: their definitions are the same.
+func TestCalendarMakesNoRevisionOfJobs(t *testing.T) {
+	simulate(t, func(t *testing.T, _ *world, c *client) {
+		c.pushVersions("1")
+		j := on("n@1", "j")
+		j.Schedule = &apiv1.Schedule{Cron: "0 0 * * *", Exclude: []string{"holidays"}}
+		j.Labels = map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}
+		for i := range 5 {
+			calendar := &apiv1.Calendar{Name: "holidays", Dates: []string{fmt.Sprintf("2000-01-%02d", i+2)}}
+			if _, err := c.applySet(put(calendar), put(j)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := apiv1.NewRevisionsClient(c.conn).ListRevisions(t.Context(), &apiv1.ListRevisionsRequest{Kind: "job", Name: "j"})
+		if err != nil || len(list.Revisions) != 1 {
+			t.Errorf("%v, %v, want one revision", list, err)
+		}
+		events, err := apiv1.NewAuditClient(c.conn).ListAuditEvents(t.Context(), &apiv1.ListAuditEventsRequest{Code: "job."})
+		if err != nil || len(events.Events) != 1 {
+			t.Errorf("%v, %v, want one event of the job", events, err)
+		}
+	})
+}

@@ -111,6 +111,11 @@ func TestChangeSetOfSplitApp(t *testing.T) {
 				t.Errorf("%s: %v, %v", what, err, problems)
 			}
 		}
+		moved := put(on("n@1", nameIn(movedSlot, "old")))
+		moved.Base = "0000000000000000"
+		if _, err := c.applySet(put(on("n@1", here)), moved); status.Code(err) != codes.Aborted || len(problemsOf(err).GetProblems()) != 1 {
+			t.Errorf("a base that moved in the other partition: %v", err)
+		}
 		if n := p.descriptions(); n["one"] != jobs || len(n) != 1 {
 			t.Fatalf("after refused sets the jobs have the descriptions %v", n)
 		}

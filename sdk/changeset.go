@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -19,6 +20,10 @@ type ChangeSet struct {
 	// Deletions are the objects to delete, none of them of kind [KindApp]. An object that does
 	// not exist is no error.
 	Deletions []Object
+	// Bases are the states of the objects that the caller has seen, see [BaseOf]: first those of
+	// the definitions, then those of the deletions, in their order. With them the server refuses
+	// the set if one of the objects has another state. None: any states; "": any state of that object.
+	Bases []string
 	// DryRun checks the set, and changes nothing.
 	DryRun bool
 	// CreateApp allows an app that has no definitions, modules or settings yet. An *[App] among
@@ -30,6 +35,25 @@ type ChangeSet struct {
 type Object struct {
 	Kind string
 	Name string // of an alias: module@name; of grants: the module
+}
+
+// NoBase is the base of an object that does not exist.
+const NoBase = "none"
+
+// BaseOf returns the state of an object for [ChangeSet.Bases], from its definition as the server
+// has sent it: [NoBase] for settings or grants that were never put.
+func BaseOf(definition proto.Message) string {
+	if job, ok := definition.(*Job); ok {
+		return job.GetEtag()
+	}
+	d, ok := definition.(interface {
+		GetRevision() int64
+		GetUpdatedAt() *timestamppb.Timestamp
+	})
+	if !ok || d.GetRevision() < 1 {
+		return NoBase
+	}
+	return fmt.Sprintf("%d@%d", d.GetRevision(), d.GetUpdatedAt().AsTime().UnixMilli())
 }
 
 // ApplyChangeSet makes all changes of a set, or none. The results are [Created], [Updated],
@@ -65,6 +89,12 @@ func (c *Client) ApplyChangeSet(ctx context.Context, set ChangeSet) ([]Result, e
 	}
 	for _, o := range set.Deletions {
 		req.Changes = append(req.Changes, &apiv1.Change{Kind: &apiv1.Change_Delete{Delete: &apiv1.Deletion{Kind: o.Kind, Name: o.Name}}})
+	}
+	if n := len(set.Bases); n > 0 && n != len(req.Changes) {
+		return nil, fmt.Errorf("apply change set: %d bases for %d changes", n, len(req.Changes))
+	}
+	for i, base := range set.Bases {
+		req.Changes[i].Base = base
 	}
 	r, err := c.changeSets.ApplyChangeSet(forApp(ctx, req.GetApp()), req)
 	if err != nil {

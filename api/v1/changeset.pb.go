@@ -107,7 +107,11 @@ type Change struct {
 	//	*Change_AlertRule
 	//	*Change_AlertChannel
 	//	*Change_EventSource
-	Kind          isChange_Kind `protobuf_oneof:"kind"`
+	Kind isChange_Kind `protobuf_oneof:"kind"`
+	// base is the state of the object that the caller has seen: the set is refused with ABORTED
+	// if the object differs when the set is checked. "": any state; "none": it must not exist. Of a job it is
+	// the etag, of other objects "REVISION@TIME": the number of the revision and updated_at in Unix ms.
+	Base          string `protobuf:"bytes,20,opt,name=base,proto3" json:"base,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +232,13 @@ func (x *Change) GetEventSource() *EventSource {
 		}
 	}
 	return nil
+}
+
+func (x *Change) GetBase() string {
+	if x != nil {
+		return x.Base
+	}
+	return ""
 }
 
 type isChange_Kind interface {
@@ -440,7 +451,7 @@ const file_v1_changeset_proto_rawDesc = "" +
 	"\achanges\x18\x02 \x03(\v2\x14.wheelwork.v1.ChangeR\achanges\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"create_app\x18\x04 \x01(\bR\tcreateApp\"\xf0\x03\n" +
+	"create_app\x18\x04 \x01(\bR\tcreateApp\"\x84\x04\n" +
 	"\x06Change\x12%\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x03job\x124\n" +
 	"\bcalendar\x18\x02 \x01(\v2\x16.wheelwork.v1.CalendarH\x00R\bcalendar\x12+\n" +
@@ -451,7 +462,8 @@ const file_v1_changeset_proto_rawDesc = "" +
 	"\n" +
 	"alert_rule\x18\a \x01(\v2\x17.wheelwork.v1.AlertRuleH\x00R\talertRule\x12A\n" +
 	"\ralert_channel\x18\b \x01(\v2\x1a.wheelwork.v1.AlertChannelH\x00R\falertChannel\x12>\n" +
-	"\fevent_source\x18\t \x01(\v2\x19.wheelwork.v1.EventSourceH\x00R\veventSourceB\x06\n" +
+	"\fevent_source\x18\t \x01(\v2\x19.wheelwork.v1.EventSourceH\x00R\veventSource\x12\x12\n" +
+	"\x04base\x18\x14 \x01(\tR\x04baseB\x06\n" +
 	"\x04kind\"2\n" +
 	"\bDeletion\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +

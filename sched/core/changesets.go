@@ -75,6 +75,7 @@ type changeItem struct {
 	index    int // in the request
 	change   *apiv1.Change
 	etag     string             // that a job must have; "": any
+	base     string             // the state that the object must have, see [apiv1.Change]; "": any
 	calendar *schedule.Calendar // compiled; nil: the change is no calendar
 	same     bool               // the check has found that it changes nothing
 }
@@ -179,7 +180,7 @@ func (set *ChangeSet) encode() error {
 
 // read checks a change and keeps it in the form in which it is applied.
 func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
-	it.change = &apiv1.Change{}
+	it.change, it.base = &apiv1.Change{}, c.GetBase()
 	in := func(of *string) error {
 		if *of == "" {
 			*of = app
@@ -273,7 +274,7 @@ func (it *changeItem) read(app string, c *apiv1.Change) (err error) {
 		case d.GetName() == "" || d.Kind == job.KindAlias && strings.Count(d.Name, "@") != 1:
 			err = status.Errorf(codes.InvalidArgument, "delete.name is %q, want the name of the %s", d.GetName(), d.GetKind())
 		}
-		it.change.Kind = k
+		it.change.Kind = &apiv1.Change_Delete{Delete: d}
 	default:
 		err = status.Error(codes.InvalidArgument, "the change is empty, or of a newer version than this server")
 	}
@@ -500,6 +501,9 @@ func (cs *ChangeSets) findCircles(set *ChangeSet) (done bool) {
 func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, err error) {
 	a := cs.l.State.app(set.app)
 	s := a.slots[job.ModuleSlot]
+	if err := cs.checkBase(set, it); err != nil {
+		return "", err
+	}
 	switch k := it.change.Kind.(type) {
 	case *apiv1.Change_Job:
 		_, result, err = cs.l.Commands.change(JobChange{Def: proto.CloneOf(k.Job), When: Condition{Etag: it.etag}, With: set.with, inSet: true, set: &set.grows})
@@ -535,6 +539,37 @@ func (cs *ChangeSets) checkItem(set *ChangeSet, it *changeItem) (result string, 
 		return cs.checkDeletion(set, a, k.Delete)
 	}
 	return "", nil
+}
+
+// noBase is the base of an object that must not exist.
+const noBase = "none"
+
+// checkBase fails if the object of a change is not in the state that the caller has seen. The app is held
+// since before the check, so that the state stays until the change is applied.
+func (cs *ChangeSets) checkBase(set *ChangeSet, it *changeItem) error {
+	if it.base == "" {
+		return nil
+	}
+	kind, name := kindOf(it.change), nameOf(it.change)
+	now := noBase
+	if kind == job.KindJob {
+		if j := cs.l.State.Job(set.app, name); j != nil {
+			now = j.Etag()
+		}
+	} else if number, at := versionOf(cs.l.State.app(set.app).slots[job.ModuleSlot], kind, name); number > 0 {
+		now = fmt.Sprintf("%d@%d", number, at.AsTime().UnixMilli())
+	}
+	if now == it.base {
+		return nil
+	}
+	why := "was changed meanwhile"
+	switch noBase {
+	case now:
+		why = "was deleted meanwhile"
+	case it.base:
+		why = "was created meanwhile"
+	}
+	return Refused(codes.Aborted, fmt.Sprintf("%s %s %s: make the change again from what it is now", kind, name, why), &apiv1.Refusal{Reason: reasonChanged})
 }
 
 // count fails if the set would add too many objects of a kind. The deletions of the set count

@@ -342,3 +342,25 @@ func (l *Loop) DefinitionNow(app, kind, name string) (d Current) {
 	}
 	return d
 }
+
+// versionOf returns the number of the newest revision of a definition in the module slot, and when it was
+// made; 0: there is no such definition.
+func versionOf(m *job.Slot, kind, name string) (number int64, at *timestamppb.Timestamp) {
+	switch kind {
+	case job.KindCalendar:
+		return m.Calendars[name].GetRevision(), m.Calendars[name].GetUpdatedAt()
+	case job.KindAlias:
+		return m.Aliases[name].GetRevision(), m.Aliases[name].GetUpdatedAt()
+	case job.KindGrants:
+		return m.Grants(name).GetRevision(), m.Grants(name).GetUpdatedAt()
+	case job.KindApp:
+		if !job.Deleted(m.Settings) {
+			return m.Settings.GetRevision(), m.Settings.GetUpdatedAt()
+		}
+	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
+		if d, ok := m.Definition(kind, name).(interface{ GetUpdatedAt() *timestamppb.Timestamp }); ok {
+			return m.Definition(kind, name).GetRevision(), d.GetUpdatedAt()
+		}
+	}
+	return 0, nil
+}

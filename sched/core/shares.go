@@ -67,6 +67,10 @@ func (cs *ChangeSets) ask(set *ChangeSet) {
 				c = proto.CloneOf(c)
 				c.GetJob().Etag = etag
 			}
+			if base := set.items[i].base; base != "" {
+				c = proto.CloneOf(c)
+				c.Base = base
+			}
 			req.Changes = append(req.Changes, c)
 		}
 		answer, err = cs.l.cfg.Others.CheckChanges(ctx, set.app, req)

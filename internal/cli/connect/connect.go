@@ -38,6 +38,7 @@ type Server struct {
 
 	chosen selection
 	local  bool // contexts are ignored
+	only   bool // flags and variables are ignored: the context alone counts
 }
 
 // selection is the context in effect.

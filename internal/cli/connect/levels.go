@@ -81,6 +81,9 @@ func (s *Server) Levels(key string) []Level {
 	default:
 		return nil
 	}
+	if s.only {
+		levels = slices.DeleteFunc(levels, func(l Level) bool { return l.Source == FromFlag || l.Source == FromEnvironment })
+	}
 	i := slices.IndexFunc(levels, func(l Level) bool { return l.Value != "" || l.Source == FromDefault })
 	levels[i].Used = true
 	return levels

@@ -35,6 +35,7 @@ type Context struct {
 	TokenFile string `yaml:"token-file,omitempty"`
 	CACert    string `yaml:"ca-cert,omitempty"`
 	App       string `yaml:"app,omitempty"`
+	Overlay   string `yaml:"overlay,omitempty"` // the file with what differs in this environment on purpose
 }
 
 // Check refuses a context that no command could use.
@@ -53,7 +54,7 @@ func (c Context) Check() error {
 // Absolute returns the context with absolute paths: the command that uses it later may have
 // another working directory.
 func (c Context) Absolute() (Context, error) {
-	for _, path := range []*string{&c.TokenFile, &c.CACert} {
+	for _, path := range []*string{&c.TokenFile, &c.CACert, &c.Overlay} {
 		if *path == "" {
 			continue
 		}
@@ -156,7 +157,7 @@ func (f *File) decode(source []byte) error {
 		if err := cmp.Or(naming.Check("context", name), context.Check()); err != nil {
 			return fmt.Errorf("context %s: %w", name, err)
 		}
-		context.TokenFile, context.CACert = f.absolute(context.TokenFile), f.absolute(context.CACert)
+		context.TokenFile, context.CACert, context.Overlay = f.absolute(context.TokenFile), f.absolute(context.CACert), f.absolute(context.Overlay)
 		f.Contexts[name] = context
 	}
 	f.Current = c.Current

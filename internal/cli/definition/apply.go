@@ -31,8 +31,8 @@ type applying struct {
 func (c *commands) apply() *cobra.Command {
 	a := applying{commands: c}
 	cmd := &cobra.Command{
-		Use:        "apply -f FILE",
-		SuggestFor: []string{"create", "put", "update", "sync"},
+		Use:        "apply {-f FILE | PLAN}",
+		SuggestFor: []string{"create", "put", "update"},
 		Short:      "Apply documents of all kinds, all of them or none",
 		Long: `Create and update the definitions that documents describe: jobs, calendars, aliases,
 grants and settings of apps, in any order. The documents of one app are one change set:
@@ -51,6 +51,10 @@ unless --yes is given.
 With --partial each document is a change of its own: those that are refused do not keep
 the others from being applied.
 
+With PLAN, a file of "wheelwork plan -o", the changes of the plan are applied as they were
+planned, with the modules that they need: all of them, or none if an object has changed
+since, the file was changed, or this is another server or app.
+
 --dry-run checks the documents at the server and shows what would change, field by field,
 as "diff -f" does.
 
@@ -60,7 +64,7 @@ error, 64 wrong usage.`,
   wheelwork apply -f definitions --dry-run
   wheelwork apply -f definitions --owner billing --prune --yes --note "release 17"
   wheelwork export | wheelwork apply -f - --url https://other:8700 --create-app`,
-		Args:        command.Arguments(),
+		Args:        cobra.ArbitraryArgs,
 		Annotations: command.Compares,
 	}
 	a.flags(cmd)
@@ -70,8 +74,18 @@ error, 64 wrong usage.`,
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask before definitions are deleted")
 	cmd.Flags().StringVar(&a.note, "note", "", "reason, for the history")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(a.files) == 0 {
-			return command.Usage(cmd, "-f FILE is missing")
+		switch {
+		case len(args) > 1, len(args) > 0 && len(a.files) > 0:
+			return command.Usage(cmd, "unexpected argument %q: give one PLAN, or documents with -f", args[len(args)-1])
+		case len(args) == 1:
+			for _, name := range []string{"dry-run", "partial", "create-app", "owner", "prune"} {
+				if cmd.Flags().Changed(name) {
+					return command.Usage(cmd, "PLAN and --%s: a plan is applied as it was made", name)
+				}
+			}
+			return c.applyPlan(cmd, args[0], a.note)
+		case len(a.files) == 0:
+			return command.Usage(cmd, "-f FILE or PLAN is missing")
 		}
 		documents, err := a.read(cmd, c)
 		if err != nil {

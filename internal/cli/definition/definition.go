@@ -17,8 +17,9 @@ type commands struct {
 	getenv func(string) string
 }
 
-// Commands returns the commands "apply", "export", "edit", "history", "diff" and "rollback".
+// Commands returns the commands about definitions, and those that bring them to another
+// environment.
 func Commands(printer *output.Printer, server *connect.Server, getenv func(string) string) []*cobra.Command {
 	c := &commands{printer, server, getenv}
-	return []*cobra.Command{c.apply(), c.export(), c.edit(), c.history(), c.diff(), c.rollback()}
+	return []*cobra.Command{c.apply(), c.export(), c.edit(), c.history(), c.diff(), c.rollback(), c.plan(), c.promote(), c.drift(), c.sync()}
 }

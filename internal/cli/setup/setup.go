@@ -42,13 +42,14 @@ type named struct {
 	App       string `json:"app"`
 	TokenFile string `json:"token_file"`
 	CACert    string `json:"ca_cert"`
+	Overlay   string `json:"overlay"`
 }
 
 var columns = []string{"name", "current", "url", "app", "token file", "ca cert"}
 
 func record(file *contexts.File, name string) output.Record {
 	x := file.Contexts[name]
-	n := named{name, name == file.Current, x.URL, x.App, x.TokenFile, x.CACert}
+	n := named{name, name == file.Current, x.URL, x.App, x.TokenFile, x.CACert, x.Overlay}
 	return output.Object(n, func() []output.Cell {
 		current := ""
 		if n.Current {
@@ -59,13 +60,14 @@ func record(file *contexts.File, name string) output.Record {
 }
 
 func (c *commands) set() *cobra.Command {
-	return &cobra.Command{
+	var overlay string
+	cmd := &cobra.Command{
 		Use:        "set NAME",
 		SuggestFor: []string{"add", "create", "new", "update"},
 		Short:      "Store a server under a name, or change what is stored",
 		Long: `Store the server at --url under a name, with the file of the caller's token
-(--token-file), an app (--app) and the authority of its certificate (--ca-cert). Of
-a context that exists, settings without a flag do not change, and an empty value
+(--token-file), an app (--app), the authority of its certificate (--ca-cert) and the
+overlay that plans for it use (--overlay). Of a context that exists, settings without a flag do not change, and an empty value
 removes a setting. The file with the contexts has the path of each token and never
 a token. "wheelwork context use" chooses the context of further commands.`,
 		Example: `  wheelwork context set prod --url https://wheelwork.example --token-file ~/.secrets/prod --app shop
@@ -83,11 +85,14 @@ a token. "wheelwork context use" chooses the context of further commands.`,
 			}
 			x, exists := file.Contexts[args[0]]
 			some, err := c.Given(&x)
+			if cmd.Flags().Changed("overlay") {
+				x.Overlay, some = overlay, true
+			}
 			switch {
 			case err != nil:
 				return err
 			case !some:
-				return command.Usage(cmd, "say what to store: --url, --token-file, --ca-cert or --app")
+				return command.Usage(cmd, "say what to store: --url, --token-file, --ca-cert, --app or --overlay")
 			case !exists && x.URL == "":
 				return command.Usage(cmd, "--url is missing: context %s is new", args[0])
 			}
@@ -110,6 +115,8 @@ a token. "wheelwork context use" chooses the context of further commands.`,
 			return c.PrintOne(columns, record(file, args[0]))
 		},
 	}
+	cmd.Flags().StringVar(&overlay, "overlay", "", "`file` with what differs in this environment on purpose")
+	return cmd
 }
 
 func (c *commands) use() *cobra.Command {
