@@ -291,7 +291,7 @@ const (
 	JobChanged      Change = iota + 1 // its definition changed; JobPlanned follows if NextMs has a new value
 	JobMoved                          // its planned times, dependency or routing state changed, but not its definition
 	JobCounted                        // a run of it has ended, and Run.Nth counts it
-	JobPlanned                        // arm it ahead of NextMs
+	JobPlanned                        // arm it ahead of NextMs, and end its pause at ResumesMs
 	JobDepends                        // it depends on other jobs, also as nodes, on calendars or on events
 	JobBounded                        // its overlap policy now bounds the admitted runs, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds its last state

@@ -215,6 +215,12 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	if req.Prefix == "" && len(req.Names) == 0 && len(req.Labels) == 0 && !req.All {
 		return nil, status.Error(codes.InvalidArgument, "say which jobs: by prefix, names or labels, or all of them with all")
 	}
+	if req.Action != "pause" && (req.Reason != "" || req.Until != nil) {
+		return nil, status.Errorf(codes.InvalidArgument, "reason and until go with the action pause, and the action is %s", req.Action)
+	}
+	if err := core.CheckPause(req.Reason, req.Until, time.Now()); err != nil {
+		return nil, err
+	}
 	if len(req.Names) > bulkPage {
 		return nil, status.Errorf(codes.InvalidArgument, "%d names, the limit is %d", len(req.Names), bulkPage)
 	}
@@ -269,12 +275,12 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 // bulkActions has the actions of BulkJobs by name. Each acts on the job that t names; only
 // the action trigger uses the other fields of t.
 var bulkActions = map[string]func(l *core.Loop, req *apiv1.BulkJobsRequest, t *core.Trigger) error{
-	"pause": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {
-		_, err := l.Commands.PauseJob(t.App, t.Name, true)
+	"pause": func(l *core.Loop, req *apiv1.BulkJobsRequest, t *core.Trigger) error {
+		_, err := l.Commands.PauseJob(t.App, t.Name, req.Reason, req.Until)
 		return err
 	},
 	"resume": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {
-		_, err := l.Commands.PauseJob(t.App, t.Name, false)
+		_, err := l.Commands.ResumeJob(t.App, t.Name)
 		return err
 	},
 	"trigger": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {

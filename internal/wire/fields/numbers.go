@@ -299,6 +299,7 @@ const (
 	JobChangedBy   = 33
 	JobOwner       = 34
 	JobTrigger     = 35
+	JobPause       = 40
 )
 
 // The fields of apiv1.Schedule.
