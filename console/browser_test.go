@@ -316,6 +316,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("keyboard", testKeyboard)
 	b.sub("roll back by keyboard", testRollBackByKeyboard)
 	b.sub("edit a job with a conflict by keyboard", testEditJob)
+	b.sub("change a job by its form and its text", testJobForm)
 	b.sub("refused upload", testRefusedUpload)
 	b.sub("upload", testUpload)
 	b.sub("give access by keyboard", testGiveAccess)

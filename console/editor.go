@@ -46,6 +46,7 @@ type editorView struct {
 	Gone     string // name of the job that was deleted while the visitor changed it
 	Named    bool   // there is a job whose address this page has
 	Failed   string // why a call failed, other than by the text
+	Form     formView
 	Check    checkView
 }
 
@@ -171,7 +172,7 @@ func copyOf(from *apiv1.Job) *apiv1.Job {
 // document, nil if there are problems, which it puts into the view. stored is the job that the
 // text changes; nil: it creates one.
 func (c *console) check(v *visit, view *editorView, stored *apiv1.Job) (*document.Document, error) {
-	view.Check = checkView{}
+	view.Check, view.Form = checkView{}, jobFormOf(view.Text, view.Job != "")
 	d, problems := readDocument(view.Text, v.app, stored)
 	if len(problems) > 0 {
 		view.Check.Problems = problems
@@ -306,7 +307,7 @@ func (c *console) editJob(v *visit) error {
 	form := v.r.PostForm
 	revision, _ := strconv.ParseInt(form.Get("revision"), 10, 64)
 	view := &editorView{
-		Job: v.r.PathValue("name"), Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n"), // browsers send CRLF
+		Job: v.r.PathValue("name"), Text: takeOver(strings.ReplaceAll(form.Get("text"), "\r\n", "\n"), form), // browsers send CRLF
 		Etag: form.Get("etag"), Revision: revision,
 	}
 	if err := c.editStep(v, view, form.Get("do")); err != nil {

@@ -112,6 +112,23 @@ document.addEventListener("htmx:afterSwap", () => {
   if (region?.isConnected && document.activeElement === document.body) region.focus({ preventScroll: true });
 });
 
+// The answer to a check of the job editor replaces its text and its form. A visitor who has changed
+// one of them meanwhile keeps both: the next check sends them together.
+const checks = new WeakMap(); // what a request has sent
+let keep = false;
+const entries = (form) => JSON.stringify([...new FormData(form)].filter(([name]) => name === "text" || name.startsWith("f.")));
+document.addEventListener("htmx:beforeRequest", (e) => {
+  const form = e.detail.elt.closest("form.editor");
+  if (form) checks.set(e.detail.xhr, entries(form));
+});
+document.addEventListener("htmx:beforeSwap", (e) => {
+  const form = document.querySelector("form.editor");
+  keep = Boolean(form && checks.has(e.detail.xhr) && checks.get(e.detail.xhr) !== entries(form));
+});
+document.addEventListener("htmx:oobBeforeSwap", (e) => {
+  if (keep && ["yaml", "jobform"].includes(e.detail.target.id)) e.detail.shouldSwap = false;
+});
+
 if (live) {
   live.hidden = false;
   live.setAttribute("aria-pressed", String(preference("live") !== "off"));
