@@ -72,7 +72,7 @@ var allowed = map[string][]string{
 	"Modules/TryScript": coders, "Values/PutValue": coders, "Values/DeleteValue": coders,
 
 	"Alerts/ListAlerts": watchers, "Alerts/ListSilences": watchers, "Alerts/ListAlertRules": watchers, "Alerts/ListAlertDeliveries": watchers,
-	"Alerts/ListAlertChannels": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,
+	"Alerts/ListAlertChannels": definers, "Alerts/PreviewAlert": definers, "Alerts/AcknowledgeAlert": operators, "Alerts/CreateSilence": operators, "Alerts/EndSilence": operators,
 	"Alerts/TestAlertChannel": operators, "Apps/PauseApp": operators, "Apps/ResumeApp": operators, "Alerts/RetryAlertDelivery": operators,
 	"Alerts/MarkError": operators, "Alerts/ListErrorMarks": watchers, "Alerts/ClearErrorMark": operators, "Events/ListEventSources": readers,
 

@@ -74,6 +74,12 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 			}
 		}
 		return nil
+	case *apiv1.RetryRunRequest:
+		if q.Module != "" { // it chooses code that the job does not name
+			if err := require(p, "jobs.write", q.App); err != nil {
+				return err
+			}
+		}
 	case *apiv1.TryScriptRequest: // it brings code and executes it
 		if err := require(p, m.Permission, q.App); err != nil {
 			return err

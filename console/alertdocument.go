@@ -1,6 +1,9 @@
 package console
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -36,9 +39,50 @@ type alertDocumentView struct {
 	Write    bool  // the visitor may change it
 	Checked  bool  // the server accepts the text
 	Problems []problemView
-	Moved    string // the document as it is now, if another caller has changed it since; "": none has
-	Deleted  bool   // another caller has deleted it since
-	Failed   string // why a call failed, other than by the text
+	Moved    string        // the document as it is now, if another caller has changed it since; "": none has
+	Deleted  bool          // another caller has deleted it since
+	Failed   string        // why a call failed, other than by the text
+	Preview  *alertPreview // of a channel that is stored; nil: of none
+}
+
+// alertPreview is what a channel would send for an example.
+type alertPreview struct {
+	*apiv1.AlertPreview
+	Event, Language string // of the form
+	Refused         string // why there is no preview
+}
+
+// Events returns the events that an example can have.
+func (alertPreview) Events() []string {
+	kind, err := document.Find(alertRules.document)
+	if err != nil {
+		return nil
+	}
+	return kind.Fields[slices.IndexFunc(kind.Fields, func(f document.Field) bool { return f.Path == "events" })].Enum
+}
+
+// Request returns the first line of the request, or the server of a mail.
+func (p alertPreview) Request() string { return strings.TrimSpace(p.GetMethod() + " " + p.GetUrl()) }
+
+// Text returns the body, JSON in lines.
+func (p alertPreview) Text() string {
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(p.GetBody()), "", "  ") != nil {
+		return p.GetBody()
+	}
+	return b.String()
+}
+
+// previewChannel asks what a channel would send for the example that the address names.
+func (c *console) previewChannel(v *visit, name string) *alertPreview {
+	q := v.r.URL.Query()
+	p := &alertPreview{Event: cmp.Or(q.Get("event"), "failed"), Language: q.Get("language")}
+	var err error
+	p.AlertPreview, err = c.alerts.PreviewAlert(v.ctx, &apiv1.PreviewAlertRequest{App: v.app, Channel: name, Event: p.Event, Language: p.Language})
+	if err != nil {
+		p.Refused = status.Convert(err).Message()
+	}
+	return p
 }
 
 // ofKind returns the handler of a page for one kind of documents.
@@ -102,6 +146,9 @@ func (c *console) alertDocumentPage(v *visit, kind alertKind) error {
 	}
 	if view.Text, err = alertText(kind, spec); err != nil {
 		return err
+	}
+	if kind == alertChannels && view.Name != "" {
+		view.Preview = c.previewChannel(v, view.Name)
 	}
 	return c.show(v, "alertdocument", "alerts", view)
 }

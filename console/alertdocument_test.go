@@ -104,6 +104,28 @@ func TestAlertDocumentsAreReadOnly(t *testing.T) {
 	}
 }
 
+// TestPreviewOfChannel: the page of a channel shows what it would send for the event and in the language of the address.
+func TestPreviewOfChannel(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	const here = "/apps/default/alerts/channels/"
+	for path, want := range map[string]string{
+		"ops": "[告警] nightly：运行失败", "ops?event=recovered&language=en": "[RESOLVED] nightly: failed", "ops?event=disk&language=zh": "[告警] nightly：磁盘空间不足",
+		"ops?event=fails": "event is &#34;fails&#34;, want one of failed,", "ops?language=de": "want en or zh",
+	} {
+		resp, body := s.do(t, "GET", here+path, nil)
+		if checkPage(t, body); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+		_, preview, _ := strings.Cut(body, `id="h-preview"`)
+		if !strings.Contains(preview, want) || strings.Contains(preview, channelKey) {
+			t.Errorf("%s: the preview lacks %q, or has a key\n%s", path, want, preview)
+		}
+	}
+	if _, body := s.do(t, "GET", "/apps/default/alerts/rules/failures", nil); strings.Contains(body, "h-preview") {
+		t.Error("a rule has a preview")
+	}
+}
+
 // TestChannelIsNotKept: the page of the sign-in keeps no document of a channel, which may have a key.
 func TestChannelIsNotKept(t *testing.T) {
 	s := newSite(t, newFake().populate())

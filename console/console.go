@@ -364,6 +364,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/runs/{id}/output", page: c.runOutput},
 		{pattern: "GET /apps/{app}/runs/{id}/cancel", page: c.cancelRunPage},
 		{pattern: "POST /apps/{app}/runs/{id}/cancel", page: c.cancelRun},
+		{pattern: "GET /apps/{app}/runs/{id}/retry", page: c.retryPage},
 		{pattern: "POST /apps/{app}/runs/{id}/retry", page: c.retryRun},
 		{pattern: "GET /apps/{app}/runs/{id}/delete", page: func(v *visit) error { return c.deleteRunPage(v, "rundelete") }},
 		{pattern: "POST /apps/{app}/runs/{id}/delete", page: func(v *visit) error { return c.deleteRun(v, false) }},

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	alerts "github.com/wheelworkhq/wheelwork/alert/definition"
+	"github.com/wheelworkhq/wheelwork/alert/notification"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -187,6 +189,21 @@ func (f *fakeAPI) TestAlertChannel(_ context.Context, r *apiv1.TestAlertChannelR
 	d := &apiv1.AlertDelivery{App: r.App, Id: "test." + r.Channel, Channel: r.Channel, Event: "failed", AlertState: "firing", State: "waiting", CreatedAt: timestamppb.Now(), Title: "an example"}
 	f.deliveries = append([]*apiv1.AlertDelivery{d}, f.deliveries...)
 	return d, nil
+}
+
+func (f *fakeAPI) PreviewAlert(_ context.Context, r *apiv1.PreviewAlertRequest) (*apiv1.AlertPreview, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.channels, func(m *apiv1.AlertChannel) bool { return m.Name == r.Channel })
+	if i < 0 {
+		return nil, status.Error(codes.NotFound, "there is no such channel")
+	}
+	language := alerts.LanguageOf(f.channels[i])
+	p, err := alerts.Preview(f.channels[i], r.Event, cmp.Or(notification.Language(r.Language), language), time.Unix(0, 0))
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &apiv1.AlertPreview{App: r.App, Channel: r.Channel, Kind: string(alerts.KindOf(f.channels[i])), Language: string(language), Event: r.Event, Title: p.Title, Method: p.Method, Url: p.URL, Headers: p.Headers, Body: p.Body, Html: p.HTML, Note: p.Note}, nil
 }
 
 func (f *fakeAPI) RetryAlertDelivery(_ context.Context, r *apiv1.RetryAlertDeliveryRequest) (*apiv1.AlertDelivery, error) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -94,7 +95,10 @@ func (f *fakeAPI) RetryRun(ctx context.Context, r *apiv1.RetryRunRequest) (*apiv
 	if old.FinishedAt == nil {
 		return nil, status.Error(codes.FailedPrecondition, "only a run that has ended can be retried")
 	}
-	run := &apiv1.Run{App: old.App, Job: old.Job, State: "running", Trigger: "retry", Cause: old.Id, PlannedAt: timestamppb.Now()}
+	if r.Host == "gone" {
+		return nil, status.Error(codes.InvalidArgument, "there is no host with the id \"gone\"")
+	}
+	run := &apiv1.Run{App: old.App, Job: old.Job, State: "running", Trigger: "retry", Cause: old.Id, PlannedAt: timestamppb.Now(), FromNode: r.FromNode, BoundHost: r.Host, Module: cmp.Or(r.Module, old.Module)}
 	for _, n := range old.Nodes {
 		if n.Kept = n.State == "succeeded"; !n.Kept {
 			n.State, n.Run = "pending", ""

@@ -18,6 +18,7 @@ func runPages() map[string][]string {
 		"/apps/default/runs/" + failedRun + "/compare":                 {"totals: this run and the last success before it", "01MORE00000000000000000000", "Differs", "error gave up"},
 		"/apps/default/runs/" + failedRun + "/compare?with=" + doneRun: {"this run and another one", "report", "Input of this run", "00 01 02 ff"},
 		"/apps/default/runs/" + doneRun + "/compare":                   {"No run of this job has succeeded before"},
+		"/apps/default/runs/" + doneRun + "/retry":                     {"Retry a run of report with changes", "Any that fits"},
 		"/apps/default/runs/" + doneRun + "/rerun":                     {"Run report with another input", "<textarea", "&lt;script&gt;"},
 		"/apps/default/runs/" + failedRun + "/rerun":                   {"The input is not text"},
 	}

@@ -183,16 +183,6 @@ func (c *console) parts(v *visit, view *runView) error {
 	return err
 }
 
-// retryRun creates a new run from an ended one.
-func (c *console) retryRun(v *visit) error {
-	run, err := c.runs.RetryRun(v.ctx, &apiv1.RetryRunRequest{App: v.app, Id: v.r.PathValue("id")})
-	if err != nil {
-		return err
-	}
-	v.redirect(href("apps", v.app, "runs", run.Id))
-	return nil
-}
-
 // payload is an input or output in a form for display.
 type payload struct {
 	Size   int64

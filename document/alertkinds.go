@@ -115,6 +115,7 @@ var alertChannelKind = &Kind{
 			{Path: "mail.from", Type: Text, Required: true, Help: "The sender.", Example: "wheelwork@example.com"},
 			{Path: "mail.to", Type: Texts, Required: true, Help: "The recipients, at most 100.", Example: "[ops@example.com]"},
 		},
+		[]Field{{Path: "mail.to_owner", Type: Truth, Default: "false", Help: "Whether the owners of the jobs of an alert get its mails too, if an owner is a mail address.", Example: "true"}},
 		secretFields("mail.password", "The password to sign in with.", false),
 		[]Field{
 			{Path: "command", Type: Object, Help: "A command that the operator of the server has declared with `--alert-command`.", Example: "{name: page}"},

@@ -69,10 +69,10 @@ func definitionIn(r *apiv1.Revision) protoreflect.Message {
 }
 
 // SetByServer reports whether only the server sets a field of a definition: its number is from
-// 20 to 29, which nested messages do not have, or it is changed_by, for which none of them was left.
+// 20 to 29, which nested messages do not have, or it is changed_by or pause, for which none of them was left.
 func SetByServer(field protoreflect.FieldDescriptor) bool {
 	const first, last protoreflect.FieldNumber = 20, 29
-	return field.Number() >= first && field.Number() <= last || field.FullName() == "wheelwork.v1.Job.changed_by"
+	return field.Number() >= first && field.Number() <= last || field.FullName() == "wheelwork.v1.Job.changed_by" || field.FullName() == "wheelwork.v1.Job.pause"
 }
 
 type differ struct{ changes []Change }

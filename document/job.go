@@ -141,6 +141,7 @@ var jobKind = &Kind{
 		"updated_at": "the time of the last change",
 		"created_by": "the caller of the first change",
 		"changed_by": "the caller of the last change",
+		"pause":      "why and until when the job is paused, as the caller that paused it says",
 		"next_at":    "follows from the schedule",
 		"next_why":   "follows from the schedule",
 		"digest":     "of the module's version",

@@ -147,6 +147,9 @@ func (j *Job) Event() *trigger.Trigger { return j.kind.shape.Event }
 // Paused reports whether the schedule, the dependency and the trigger of the job start no run.
 func (j *Job) Paused() bool { return j.kind.shape.Paused }
 
+// ResumesMs returns when the server ends the pause of the job, in Unix ms; 0: it does not.
+func (j *Job) ResumesMs() int64 { return j.kind.shape.ResumesMs }
+
 // Nodes returns the jobs of the nodes of a workflow, each once; nil if the job is not a
 // workflow. The caller does not modify it.
 func (j *Job) Nodes() []string { return j.kind.shape.Nodes }

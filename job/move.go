@@ -160,7 +160,7 @@ func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 	s.Loaded()
 	fx = s.setOwnership(SlotOwnership{State: Here, Move: c.Move}, fx)
 	for j := range s.Jobs.All() {
-		if j.NextMs > 0 {
+		if j.NextMs > 0 || j.ResumesMs() > 0 {
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
 		}
 	}

@@ -107,6 +107,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	row.Node, row.Pin = r.Node, r.Pin
 	if n := r.Nodes; n != nil {
 		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // at most one of the two has entries
+		row.FromNode = n.From
 	}
 	if f := r.Fan; f != nil {
 		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
@@ -153,7 +154,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
 		})
 	}
-	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 || row.Map != nil {
+	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 || row.Map != nil || row.Pinned != "" {
 		r.Fan = &Fan{
 			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only, OnlyHosts: row.OnlyHosts,
 			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
@@ -163,9 +164,9 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	r.Node, r.Pin = row.Node, row.Pin
 	switch {
 	case d.Workflow != nil && r.State == Running:
-		r.Nodes = &Nodes{Rows: row.Nodes}
-	case len(row.Nodes) > 0:
-		r.Nodes = &Nodes{Kept: row.Nodes}
+		r.Nodes = &Nodes{Rows: row.Nodes, From: row.FromNode}
+	case len(row.Nodes) > 0 || row.FromNode != "":
+		r.Nodes = &Nodes{Kept: row.Nodes, From: row.FromNode}
 	}
 	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.spec().born() != born(d) {
 		// The job was deleted while the run was live.
@@ -244,7 +245,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: traceParent, JobRevision: row.JobRevision,
 		Covers: row.Covers, Labels: row.Labels, TriggeredBy: row.TriggeredBy,
-		PayloadDeletedAt: timestamp(row.PayloadDeletedMs),
+		PayloadDeletedAt: timestamp(row.PayloadDeletedMs), BoundHost: row.Pinned, FromNode: row.FromNode,
 	}
 	if len(row.Cause) > 0 {
 		m.Cause = runID(row.Cause).String()

@@ -59,8 +59,8 @@ type Run struct {
 	Cause           RunID      // the run that this one retries or follows, or whose node it is; zero: none
 	Node            string     // name of the node of Cause, a run of a workflow; "": none
 	Nodes           *Nodes     // nil unless the run is of a workflow and has begun, or continues an earlier run
-	Pin             *apiv1.Pin // the version to which the job's alias resolved; nil: the job names no alias. Immutable
-	Fan             *Fan       // nil unless the run is a part, has parts, or was requested with some parts only
+	Pin             *apiv1.Pin // the version to which the job's alias resolved, or that a retry has chosen; nil: the one that the job names. Immutable
+	Fan             *Fan       // nil unless the run is a part, has parts, or was requested with some parts only or for one host
 
 	// Nth is the number of the run among the ended runs of its job; 0: it is live, or the
 	// job does not count it.
@@ -93,12 +93,13 @@ type Attempt struct {
 	Code         string
 }
 
-// Fan is the state of a run in a fan-out, as one of the parts or as their parent.
+// Fan is the state of a run in a fan-out, as one of the parts or as their parent; or the host of a run
+// that is bound to one.
 type Fan struct {
 	Parent RunID  // of a part; zero: this run is the parent
 	Part   int32  // of a part: its number, from 0
 	Parts  int32  // number of parts
-	Pinned string // of a part of a broadcast: the host that runs it
+	Pinned string // the only host that may run it: of a part of a broadcast, or of a retry that names one
 
 	Only      []int32  // of a parent: numbers of the parts to make; empty: all
 	OnlyHosts []string // of a retried broadcast: the host of each part in Only
@@ -290,7 +291,7 @@ const (
 	JobChanged      Change = iota + 1 // its definition changed; JobPlanned follows if NextMs has a new value
 	JobMoved                          // its planned times, dependency or routing state changed, but not its definition
 	JobCounted                        // a run of it has ended, and Run.Nth counts it
-	JobPlanned                        // arm it ahead of NextMs
+	JobPlanned                        // arm it ahead of NextMs, and end its pause at ResumesMs
 	JobDepends                        // it depends on other jobs, also as nodes, on calendars or on events
 	JobBounded                        // its overlap policy now bounds the admitted runs, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds its last state
@@ -674,11 +675,14 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		r.Policy = s.kindOf(r.spec).policy
 	}
 	s.pin(r, a.Pin)
-	if len(a.Kept) > 0 && r.Policy.Workflow {
-		r.Nodes = &Nodes{Kept: a.Kept}
+	if r.Policy.Workflow && (len(a.Kept) > 0 || a.FromNode != "") {
+		r.Nodes = &Nodes{Kept: a.Kept, From: a.FromNode}
 	}
 	if len(a.Parts) > 0 {
 		r.Fan = &Fan{Only: a.Parts}
+	}
+	if a.Host != "" && !r.Policy.Workflow && !r.Policy.Fans() {
+		r.Fan = &Fan{Pinned: a.Host}
 	}
 	change := RunAccepted
 	if r.PlannedMs > atMs && r.Trigger == ByHandler { // the run was requested ahead of its time

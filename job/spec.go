@@ -45,6 +45,7 @@ type Shape struct {
 	Labels     map[string]string
 	Owner      string
 	Paused     bool
+	ResumesMs  int64  // when the server ends the pause; 0: it is not paused, or without an end
 	Needs      string // what a host must announce, in the form of needsOf
 	Memory     int64  // bytes of memory for an attempt; 0: the job sets no limit
 	Fuel       int64  // fuel of an attempt, in units of about one instruction; 0: the job sets no limit
@@ -109,7 +110,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	sh := &Shape{
 		text: string(text), Digest: d.Digest, Misfire: schedule.MisfireOf(d), Dependency: dependencyOf(d), Event: trigger.Of(d.Trigger), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Owner: d.Owner, Paused: d.GetPaused(), Needs: needsOf(d),
-		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
+		ResumesMs: resumesMs(d), Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)
@@ -125,6 +126,14 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	d.Schedule, d.Input, d.InputBytes = schedule, input, inputBytes
 	s.shapes[sh.text] = sh
 	return sh
+}
+
+// resumesMs is [Job.ResumesMs] of a definition.
+func resumesMs(d *apiv1.Job) int64 {
+	if !d.GetPaused() || d.GetPause().GetUntil() == nil {
+		return 0
+	}
+	return d.Pause.Until.AsTime().UnixMilli()
 }
 
 // loadDefinition restores the name and the definition of a job from its row. It decodes

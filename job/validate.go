@@ -255,7 +255,7 @@ func CheckLabels(labels map[string]string) error {
 // that the server sets are cleared.
 func Definition(d *apiv1.Job) *apiv1.Job {
 	c := proto.CloneOf(d)
-	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs, c.NextWhy, c.CreatedBy, c.ChangedBy = 0, "", nil, nil, nil, "", nil, nil, "", "", ""
+	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs, c.NextWhy, c.CreatedBy, c.ChangedBy, c.Pause = 0, "", nil, nil, nil, "", nil, nil, "", "", "", nil
 	return c
 }
 

@@ -96,6 +96,8 @@ func appendAccepted(b []byte, a *apiv1.Accepted) ([]byte, error) {
 	}
 	b = appendPin(b, fields.AcceptedPin, a.Pin)
 	b = wire.Text(b, fields.AcceptedBy, a.By)
+	b = wire.Text(b, fields.AcceptedHost, a.Host)
+	b = wire.Text(b, fields.AcceptedFromNode, a.FromNode)
 	return wire.Int(b, fields.AcceptedPlannedMs, a.PlannedMs), nil
 }
 
@@ -299,6 +301,7 @@ func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 				}
 			}
 		}
+		b = wire.Text(b, fields.RunRowFromNode, n.From)
 	}
 	b = wire.Int(b, fields.RunRowNth, r.Nth)
 	return r.appendMap(appendPin(b, fields.RunRowPin, r.Pin))

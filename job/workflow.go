@@ -434,6 +434,8 @@ type Nodes struct {
 	// Kept are the rows of an earlier run from which this run may continue. Invariant:
 	// nil after the run has started.
 	Kept []*apiv1.NodeRow
+	// From is the node from which on the nodes run again, as the retry names it; "": it names none.
+	From string
 
 	graph *Graph
 }
@@ -568,7 +570,11 @@ func (s *Slot) advance(a *apiv1.Advanced, atMs int64, fx []Effect) []Effect {
 			return fx
 		}
 		s.move(r, Running)
-		r.StartedMs, r.Nodes = atMs, &Nodes{Rows: r.BeginNodes(a.GoOn)}
+		begun := &Nodes{Rows: r.BeginNodes(a.GoOn)}
+		if r.Nodes != nil {
+			begun.From = r.Nodes.From
+		}
+		r.StartedMs, r.Nodes = atMs, begun
 		change = RunStarted
 	}
 	for _, n := range a.Nodes {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -81,10 +82,10 @@ func purgeRun(ctx context.Context, w *work, o object) (bool, error) {
 }
 
 func pauseJob(ctx context.Context, w *work, o object) (bool, error) {
-	if o.job.GetPaused() {
+	if o.job.GetPaused() && proto.Equal(o.job.GetPause().GetUntil(), w.req.Until) {
 		return false, nil
 	}
-	_, err := w.jobs.PauseJob(ctx, &apiv1.PauseJobRequest{App: w.req.App, Name: o.name})
+	_, err := w.jobs.PauseJob(ctx, &apiv1.PauseJobRequest{App: w.req.App, Name: o.name, Reason: w.req.Note, Until: w.req.Until})
 	return true, err
 }
 
@@ -163,6 +164,10 @@ func check(k kind, q *apiv1.StartOperationRequest) error {
 		return status.Errorf(codes.InvalidArgument, "set is for jobs.set, not for %s", q.Kind)
 	case q.Kind != "jobs.delete" && q.Force:
 		return status.Errorf(codes.InvalidArgument, "force is for jobs.delete, not for %s", q.Kind)
+	case q.Kind != "jobs.pause" && q.Until != nil:
+		return status.Errorf(codes.InvalidArgument, "until is for jobs.pause, not for %s", q.Kind)
+	case q.Until != nil && (!q.Until.IsValid() || !q.Until.AsTime().After(time.Now())):
+		return status.Errorf(codes.InvalidArgument, "until is %s, which is no time in the future", q.Until.AsTime().Format(time.RFC3339))
 	case k.ofRuns() && q.Jobs != nil:
 		return status.Errorf(codes.InvalidArgument, "jobs selects jobs, and %s is about runs", q.Kind)
 	case !k.ofRuns() && (q.Runs != nil || q.Module != ""):

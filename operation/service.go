@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -143,6 +144,9 @@ func summary(op *apiv1.Operation) string {
 	text := op.Kind + ": " + cmp.Or(strings.Join(conditions.Of(op.Request), ", "), "all")
 	if set := conditions.Fields(op.Request.GetSet()); len(set) > 0 {
 		text += "; set " + strings.Join(set, ", ")
+	}
+	if until := op.Request.GetUntil(); until != nil {
+		text += "; until " + until.AsTime().Format(time.RFC3339)
 	}
 	if op.Request.GetForce() {
 		text += "; also jobs that others name"

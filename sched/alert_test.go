@@ -282,6 +282,16 @@ func TestAlertDeliveries(t *testing.T) {
 		if all := c.deliveries("delivered"); len(all) != 2 || all[0].Id != d.Id {
 			t.Errorf("after a test: %v", all)
 		}
+		p, err := c.alerts.PreviewAlert(t.Context(), &apiv1.PreviewAlertRequest{Channel: "ops", Event: "missed", Language: "zh"})
+		if err != nil || p.Kind != "webhook" || p.Url != "https://example.com/hook" || p.Headers["Webhook-Id"] == "" || !strings.Contains(p.Title, "错过计划时间") || !strings.Contains(p.Body, p.Title) {
+			t.Errorf("preview %v, %v", p, err)
+		}
+		if _, err := c.alerts.PreviewAlert(t.Context(), &apiv1.PreviewAlertRequest{Channel: "other"}); status.Code(err) != codes.NotFound {
+			t.Errorf("preview of no channel: %v", err)
+		}
+		if _, err := c.alerts.PreviewAlert(t.Context(), &apiv1.PreviewAlertRequest{Channel: "ops", Event: "fails"}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("preview of no event: %v", err)
+		}
 		if _, err := c.alerts.TestAlertChannel(t.Context(), &apiv1.TestAlertChannelRequest{Channel: "other"}); status.Code(err) != codes.NotFound {
 			t.Errorf("test a channel that does not exist: %v", err)
 		}

@@ -20,7 +20,8 @@ func (s *Server) observe(m metric.Meter) error {
 	atHosts, err5 := m.Int64ObservableGauge("wheelwork.runs.at_hosts", metric.WithDescription("Runs that hosts have, by state: dispatched, running or sleeping."), metric.WithUnit("{run}"))
 	disk, err4 := m.Int64ObservableGauge("wheelwork.disk.free", metric.WithDescription("Free space of the data directory's disk."), metric.WithUnit("By"))
 	limits, err6 := m.Float64ObservableGauge("wheelwork.app.limit.used", metric.WithDescription("Part of a limit that an app has used."))
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+	alerts, err7 := m.Int64ObservableGauge("wheelwork.alerts.firing", metric.WithDescription("Alerts that fire."), metric.WithUnit("{alert}"))
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
 		return err
 	}
 	up := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "up")))
@@ -30,7 +31,11 @@ func (s *Server) observe(m metric.Meter) error {
 		states[st] = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", string(st))))
 	}
 	_, err := m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		c, err := core.Ask(ctx, s.loop, func(l *core.Loop) (core.Counts, error) { return l.Counts(), nil })
+		var firing []core.Firing
+		c, err := core.Ask(ctx, s.loop, func(l *core.Loop) (core.Counts, error) {
+			firing = l.Alerts.Firing()
+			return l.Counts(), nil
+		})
 		if err != nil {
 			return err
 		}
@@ -41,11 +46,14 @@ func (s *Server) observe(m metric.Meter) error {
 		for _, u := range c.Used {
 			o.ObserveFloat64(limits, u.Part, metric.WithAttributes(attribute.String("app", u.App), attribute.String("limit", u.Limit)))
 		}
+		for _, f := range firing {
+			o.ObserveInt64(alerts, int64(f.Alerts), metric.WithAttributes(attribute.String("app", f.App), attribute.String("severity", f.Severity)))
+		}
 		o.ObserveInt64(hosts, int64(c.Up), up)
 		o.ObserveInt64(hosts, int64(c.Lost), lost)
 		o.ObserveInt64(journalBytes, s.cfg.Journal.Bytes())
 		o.ObserveInt64(disk, s.cfg.Store.Stats().Free)
 		return nil
-	}, live, atHosts, hosts, journalBytes, disk, limits)
+	}, live, atHosts, hosts, journalBytes, disk, limits, alerts)
 	return err
 }

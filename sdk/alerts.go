@@ -74,6 +74,13 @@ func (c *Client) TestAlertChannel(ctx context.Context, app, channel, language st
 	return r, c.callError(ctx, "test alert channel "+channel, err)
 }
 
+// PreviewAlert returns what a channel would send for an example of an event. It sends nothing and opens no
+// secret. event is "failed" if it is empty, and language, en or zh, that of the channel.
+func (c *Client) PreviewAlert(ctx context.Context, app, channel, event, language string) (*AlertPreview, error) {
+	r, err := c.alerts.PreviewAlert(ctx, &apiv1.PreviewAlertRequest{App: appOf(app), Channel: channel, Event: event, Language: language})
+	return r, c.callError(ctx, "preview alert channel "+channel, err)
+}
+
 // DeliveryQuery selects deliveries. Empty fields select all.
 type DeliveryQuery struct {
 	App     string

@@ -101,8 +101,31 @@ func (c *Client) Terminate(ctx context.Context, app, id string, grace time.Durat
 // [ErrPrecondition] if the run has not ended or is itself a part. Each call creates
 // another run.
 func (c *Client) RetryRun(ctx context.Context, app, id string) (*Run, error) {
-	run, err := c.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: appOf(app), Id: id})
-	return run, c.callError(ctx, "retry run "+id, err)
+	return c.RetryRunWith(ctx, RunRetry{App: app, Run: id})
+}
+
+// RunRetry says what [Client.RetryRunWith] changes for its one run.
+type RunRetry struct {
+	App string // default [DefaultApp]
+	Run string // the id of the ended run
+
+	// FromNode is, for a run of a workflow, a node that runs again with all nodes after it, even if
+	// they succeeded. Of the others, those that succeeded are kept.
+	FromNode string
+	// Module is another version or alias of the job's module, as name@version. It needs the
+	// permission jobs.write, too.
+	Module string
+	// Host is the id of the only host that may execute the new run, which waits until the host
+	// takes it. It goes with jobs that have neither a workflow nor a fanout.
+	Host string
+	// Key: a call with the same key within ten minutes returns the same run. "": each call makes one.
+	Key string
+}
+
+// RetryRunWith is [Client.RetryRun] with choices for the new run.
+func (c *Client) RetryRunWith(ctx context.Context, r RunRetry) (*Run, error) {
+	run, err := c.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: appOf(r.App), Id: r.Run, FromNode: r.FromNode, Module: r.Module, Host: r.Host, IdempotencyKey: r.Key})
+	return run, c.callError(ctx, "retry run "+r.Run, err)
 }
 
 // DeleteRun deletes a run that has ended, with its log lines, its parts and the runs of its

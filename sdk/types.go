@@ -83,6 +83,7 @@ type (
 	AlertSilence     = apiv1.AlertSilence
 	ErrorMark        = apiv1.ErrorMark
 	AlertDelivery    = apiv1.AlertDelivery
+	AlertPreview     = apiv1.AlertPreview
 	GrantedVersion   = apiv1.GrantedVersion
 
 	Principal = apiv1.Principal

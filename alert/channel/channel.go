@@ -181,7 +181,7 @@ func (h *HTTP) Send(ctx context.Context, now time.Time, m notification.Message) 
 func (h *HTTP) exchange(req *http.Request, now time.Time) Result {
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return Result{Verdict: Retry, Reason: withoutURL(err).Error()}
+		return Result{Verdict: verdictOf(err), Reason: withoutURL(err).Error()}
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -197,6 +197,19 @@ func (h *HTTP) exchange(req *http.Request, now time.Time) Result {
 		r.RequestID = cmp.Or(r.RequestID, resp.Header.Get(name))
 	}
 	return r
+}
+
+// verdictOf says what an error without an answer means: an address that the operator of the server
+// does not allow stays refused until the operator restarts the server with another flag.
+func verdictOf(err error) Verdict {
+	var x interface {
+		error
+		NotAllowed() bool
+	}
+	if errors.As(err, &x) && x.NotAllowed() {
+		return Refused
+	}
+	return Retry
 }
 
 // withoutURL returns the cause of an error of the client: the error itself has the address.

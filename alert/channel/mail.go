@@ -39,6 +39,7 @@ type Mail struct {
 	Password string
 	From     string
 	To       []string
+	ToOwner  bool        // whether the owners of the jobs get a message too, if they are mail addresses
 	TLS      *tls.Config // default: that of the system
 	// Dial guards what may be reached; default: no guard.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -108,6 +109,7 @@ func (c Mail) server() (host string, port int, implicit bool, err error) {
 type mailer struct {
 	Mail
 	renderer *notification.Renderer
+	only     []string // a part of the recipients; empty: all
 }
 
 // NewMail returns a channel that sends mails.
@@ -115,7 +117,7 @@ func NewMail(c Mail, r *notification.Renderer) (Channel, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("mail: %w", err)
 	}
-	return mailer{c, r}, nil
+	return mailer{c, r, nil}, nil
 }
 
 // Kind returns KindMail.
@@ -123,8 +125,35 @@ func (c mailer) Kind() Kind { return KindMail }
 
 // Only returns the channel for a part of the recipients.
 func (c mailer) Only(rest []string) Channel {
-	c.To = slices.DeleteFunc(slices.Clone(c.To), func(to string) bool { return !slices.Contains(rest, to) })
+	c.only = rest
 	return c
+}
+
+// recipients returns those of To, and the owners of the jobs of a message, each address once and
+// at most as many as a server takes.
+func (c mailer) recipients(m notification.Message) (all []string) {
+	seen := map[string]bool{}
+	add := func(s string) {
+		a, err := address(s)
+		if err != nil || len(all) >= maxRecipients || seen[strings.ToLower(a.Address)] {
+			return
+		}
+		seen[strings.ToLower(a.Address)] = true
+		if len(c.only) == 0 || slices.Contains(c.only, s) {
+			all = append(all, s)
+		}
+	}
+	for _, to := range c.To {
+		add(to)
+	}
+	if c.ToOwner {
+		for i := range m.Notifications {
+			for _, owner := range m.Notifications[i].Owners {
+				add(owner)
+			}
+		}
+	}
+	return all
 }
 
 // Send makes one attempt. If the server takes the mail for some recipients, those that it
@@ -161,7 +190,8 @@ func (c mailer) send(ctx context.Context, now time.Time, m notification.Message)
 	}
 	var refused, later []string
 	var final, last error
-	for _, s := range c.To {
+	recipients := c.recipients(m)
+	for _, s := range recipients {
 		to, err := address(s)
 		if err == nil {
 			err = client.Rcpt("<" + to.Address + ">")
@@ -174,13 +204,13 @@ func (c mailer) send(ctx context.Context, now time.Time, m notification.Message)
 			later, last = append(later, s), err
 		}
 	}
-	if len(refused) == len(c.To) {
+	if len(refused) == len(recipients) {
 		return smtpResult("recipients", final)
 	}
 	if len(refused) > 0 {
 		note = strings.TrimPrefix(note+"; ", "; ") + "the server refuses " + strings.Join(refused, ", ") + ": " + final.Error()
 	}
-	if len(refused)+len(later) == len(c.To) {
+	if len(refused)+len(later) == len(recipients) {
 		r := smtpResult("recipients", last)
 		r.Verdict, r.Note, r.Rest = Retry, note, later
 		return r
@@ -207,7 +237,7 @@ func (c mailer) send(ctx context.Context, now time.Time, m notification.Message)
 
 // smtpResult reads the answer of a server: 4yz is for a time, 5yz is final.
 func smtpResult(what string, err error) Result {
-	r := Result{Verdict: Retry, Reason: what + ": " + err.Error()}
+	r := Result{Verdict: verdictOf(err), Reason: what + ": " + err.Error()}
 	var answer *textproto.Error
 	if errors.As(err, &answer) {
 		r.Status = answer.Code
@@ -271,7 +301,7 @@ func (c mailer) dial(ctx context.Context) (*smtp.Client, error) {
 func (c mailer) message(now time.Time, m notification.Message) (*mail.Msg, string, error) {
 	t := &texts{renderer: c.renderer, message: m}
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
-	if err := errors.Join(msg.From(c.From), msg.To(c.To...)); err != nil {
+	if err := errors.Join(msg.From(c.From), msg.To(c.recipients(m)...)); err != nil {
 		return nil, "", err
 	}
 	from, err := address(c.From)

@@ -16,8 +16,10 @@ import (
 	"mime/multipart"
 	"mime/quotedprintable"
 	"net"
+	"net/http"
 	"net/mail"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -347,6 +349,60 @@ func TestGreylistedRecipient(t *testing.T) {
 	}
 }
 
+// TestMailToOwners: with to_owner a mail goes to the owners of all its jobs, each once, and to at most 100 people.
+func TestMailToOwners(t *testing.T) {
+	s, trust := newMailServer(t)
+	conf := channel.Mail{URL: "smtp://mail.example", From: "a@b.example", To: []string{"ops@example.com"}, TLS: trust, Dial: s.dial}
+	first, second := firing(notification.English), resolved(notification.English)
+	first.Owners = []string{"Ann <ann@example.com>", "OPS@example.com", "no address @", "bo@example.com"}
+	second.Alert, second.Owners = "a-2", []string{"ann@example.com", "cy@example.com"}
+	m := notification.Digest([]notification.Notification{first, second})
+	send := func(m notification.Message, only ...string) (channel.Result, []string) {
+		t.Helper()
+		c, err := channel.NewMail(conf, renderer(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(only) > 0 {
+			c = c.(channel.Partial).Only(only)
+		}
+		s.commands, s.mails = nil, nil
+		r := c.Send(context.Background(), now, m)
+		s.done.Wait()
+		var to []string
+		for _, line := range s.commands {
+			if rest, ok := strings.CutPrefix(line, "RCPT TO:<"); ok {
+				to = append(to, rest[:strings.Index(rest, ">")])
+			}
+		}
+		return r, to
+	}
+	if _, to := send(m); !slices.Equal(to, []string{"ops@example.com"}) {
+		t.Errorf("without to_owner: %v", to)
+	}
+	conf.ToOwner = true
+	r, to := send(m)
+	if r.Verdict != channel.Delivered || !slices.Equal(to, []string{"ops@example.com", "ann@example.com", "bo@example.com", "cy@example.com"}) || len(s.mails) != 1 {
+		t.Fatalf("%+v, to %v, %d mails", r, to, len(s.mails))
+	}
+	golden(t, filepath.Join("testdata", "mail", "owners-en.eml"), strings.ReplaceAll(s.mails[0], "\r\n", "\n"))
+	s.answers = map[string]string{"RCPT TO:<bo": "450 later"}
+	if r, _ = send(m); r.Verdict != channel.Retry || !slices.Equal(r.Rest, []string{"bo@example.com"}) {
+		t.Fatalf("%+v", r)
+	}
+	s.answers = nil
+	if r, to = send(m, r.Rest...); r.Verdict != channel.Delivered || !slices.Equal(to, []string{"bo@example.com"}) {
+		t.Errorf("%+v, to %v", r, to)
+	}
+	first.Owners = nil
+	for i := range 150 {
+		first.Owners = append(first.Owners, fmt.Sprintf("owner-%03d@example.com", i))
+	}
+	if _, to := send(notification.Single(first)); len(to) != 100 {
+		t.Errorf("%d recipients", len(to))
+	}
+}
+
 // TestMailEnds checks that an attempt ends with its context, also while the server is
 // silent.
 func TestMailEnds(t *testing.T) {
@@ -365,6 +421,43 @@ func TestMailEnds(t *testing.T) {
 	}
 	if r := c.Send(ctx, now, messages(notification.English)["firing"]); r.Verdict != channel.Retry {
 		t.Errorf("%+v", r)
+	}
+}
+
+// notAllowed is the error of a guard.
+type notAllowed struct{}
+
+func (notAllowed) Error() string    { return "127.0.0.1 is not a public address: --egress-allow" }
+func (notAllowed) NotAllowed() bool { return true }
+
+// RoundTrip implements [http.RoundTripper].
+func (e notAllowed) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: e}
+}
+
+// TestAddressIsNotAllowed: a message to an address that the operator does not allow is refused at once.
+func TestAddressIsNotAllowed(t *testing.T) {
+	r, err := notification.NewRenderer(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mails, err := channel.NewMail(channel.Mail{
+		URL: "smtp://mail.example", From: "a@b.example", To: []string{"ops@example.com"},
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: notAllowed{}}
+		},
+	}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook, err := channel.Over(&http.Client{Transport: notAllowed{}}, channel.Slack{URL: "https://slack.example/hook"}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []channel.Channel{mails, hook} {
+		if got := c.Send(t.Context(), now, notification.Single(firing(notification.English))); got.Verdict != channel.Refused || !strings.Contains(got.Reason, "--egress-allow") {
+			t.Errorf("%s: %+v", c.Kind(), got)
+		}
 	}
 }
 

@@ -242,7 +242,7 @@ func Open(ctx context.Context, m *apiv1.AlertChannel, e Edges) (channel.Channel,
 		end = channel.Alertmanager{URL: m.Alertmanager.Url, Token: value(m.Alertmanager.Token)}
 	case channel.KindMail:
 		mail := channel.Mail{
-			URL: m.Mail.Url, Plain: m.Mail.Plain, Username: m.Mail.Username, Password: value(m.Mail.Password), From: m.Mail.From, To: m.Mail.To, Dial: e.Dial,
+			URL: m.Mail.Url, Plain: m.Mail.Plain, Username: m.Mail.Username, Password: value(m.Mail.Password), From: m.Mail.From, To: m.Mail.To, ToOwner: m.Mail.ToOwner, Dial: e.Dial,
 		}
 		if failed != nil {
 			return nil, failed

@@ -46,6 +46,7 @@ const (
 const (
 	MaxIncidents = 20   // that a notification lists; Count has the number of all
 	MaxLabels    = 32   // of a group
+	MaxOwners    = 100  // with a mail address; RFC 5321 promises that a server takes 100 recipients
 	MaxText      = 512  // bytes of a name, a label or an id
 	MaxError     = 1000 // bytes of the error of an incident
 	MaxLink      = 2048 // bytes of a link; a longer one is left out, since a part of it leads nowhere
@@ -64,10 +65,12 @@ type Notification struct {
 	Count    int               `json:"count"`            // of the incidents since the alert began
 	// Incidents are the latest of Count, the newest last.
 	Incidents []Incident `json:"incidents,omitempty"`
-	Since     time.Time  `json:"since"`          // when the alert began
-	At        time.Time  `json:"at"`             // when the rule made this notification; of a resolved alert, its end
-	Link      string     `json:"link,omitempty"` // to the alert in the console
-	Language  Language   `json:"language"`
+	// Owners are the mail addresses among the owners of the jobs of the alert, sorted.
+	Owners   []string  `json:"owners,omitempty"`
+	Since    time.Time `json:"since"`          // when the alert began
+	At       time.Time `json:"at"`             // when the rule made this notification; of a resolved alert, its end
+	Link     string    `json:"link,omitempty"` // to the alert in the console
+	Language Language  `json:"language"`
 }
 
 // Incident is one event of an alert.
@@ -107,6 +110,7 @@ func (n Notification) Trim() Notification {
 	if len(n.Incidents) > MaxIncidents {
 		n.Incidents = n.Incidents[len(n.Incidents)-MaxIncidents:]
 	}
+	n.Owners = slices.Clone(n.Owners[:min(len(n.Owners), MaxOwners)])
 	n.Incidents = slices.Clone(n.Incidents)
 	for i := range n.Incidents {
 		x := &n.Incidents[i]

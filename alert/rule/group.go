@@ -35,6 +35,7 @@ type Group struct {
 	Event     string                  `json:"event,omitempty"`    // with which it began
 	Count     int                     `json:"count,omitempty"`    // of its events
 	Recent    []notification.Incident `json:"recent,omitempty"`   // the latest of them, the newest last
+	Owners    []string                `json:"owners,omitempty"`   // of its jobs, as far as they are mail addresses, sorted
 	Told      int64                   `json:"told,omitempty"`     // its notifications
 	ToldMs    int64                   `json:"told_ms,omitempty"`  // of the last one
 	Escalated bool                    `json:"escalated,omitempty"`
@@ -91,7 +92,9 @@ func (g *Group) reaches(r *Rule, atMs int64) bool {
 	if r.Window > 0 {
 		g.Seen = slices.DeleteFunc(g.Seen, func(ms int64) bool { return ms <= atMs-r.Window.Milliseconds() })
 	}
-	g.Count = len(g.Seen)
+	if g.Count = len(g.Seen); g.Count == 0 {
+		g.Owners = nil
+	}
 	g.Recent = g.Recent[len(g.Recent)-min(len(g.Recent), g.Count):]
 	g.Seen = append(g.Seen, atMs)
 	if len(g.Seen) < r.threshold() {
@@ -104,11 +107,22 @@ func (g *Group) reaches(r *Rule, atMs int64) bool {
 // note counts an event among those that the next notification tells.
 func (g *Group) note(e *Event) {
 	g.Count++
+	g.own(e.Owner)
 	g.Recent = append(g.Recent, notification.Incident{
 		Event: e.Name, Job: e.Job, Run: e.Run, Error: notification.Cut(e.Error, notification.MaxError), At: time.UnixMilli(e.AtMs).UTC(),
 	})
 	if n := len(g.Recent) - notification.MaxIncidents; n > 0 {
 		g.Recent = slices.Delete(g.Recent, 0, n)
+	}
+}
+
+// own notes the owner of a job, if it is a mail address.
+func (g *Group) own(owner string) {
+	if !strings.Contains(owner, "@") || len(g.Owners) >= notification.MaxOwners {
+		return
+	}
+	if at, found := slices.BinarySearch(g.Owners, owner); !found {
+		g.Owners = slices.Insert(g.Owners, at, owner)
 	}
 }
 
@@ -171,7 +185,7 @@ func (g *Group) resolve(r *Rule, nowMs int64) Output {
 
 // over ends the alert. What the group has counted begins again.
 func (g *Group) over() {
-	g.First, g.SinceMs, g.Event, g.Count, g.Recent, g.Told, g.ToldMs, g.Escalated, g.AckedBy, g.AckedMs = "", 0, "", 0, nil, 0, 0, false, "", 0
+	g.First, g.SinceMs, g.Event, g.Count, g.Recent, g.Owners, g.Told, g.ToldMs, g.Escalated, g.AckedBy, g.AckedMs = "", 0, "", 0, nil, nil, 0, 0, false, "", 0
 }
 
 // allowed returns 0 if the group may tell, or the time at which it may.
@@ -268,7 +282,7 @@ func (g *Group) tell(r *Rule, nowMs int64, state notification.State) Output {
 	g.Told++
 	n := notification.Notification{
 		ID: alert + "-" + strconv.FormatInt(g.Told, 10), Alert: alert, Rule: r.Name, App: r.App, Event: g.Event, Severity: r.severity(), State: state,
-		Labels: g.Labels, Count: g.Count, Incidents: slices.Clone(g.Recent), Since: time.UnixMilli(g.SinceMs).UTC(), At: time.UnixMilli(nowMs).UTC(),
+		Labels: g.Labels, Count: g.Count, Incidents: slices.Clone(g.Recent), Owners: slices.Clone(g.Owners), Since: time.UnixMilli(g.SinceMs).UTC(), At: time.UnixMilli(nowMs).UTC(),
 		Language: notification.English,
 	}
 	for i := range n.Incidents {

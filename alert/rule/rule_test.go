@@ -400,3 +400,30 @@ func check(t *rapid.T, r *Rule, all []Output) {
 func seconds(t *rapid.T, name string, least, most int) time.Duration {
 	return time.Duration(rapid.IntRange(least, most).Draw(t, name)) * time.Second
 }
+
+// TestOwners: an alert has the owners of its jobs that are mail addresses, each once, until it ends.
+func TestOwners(t *testing.T) {
+	r := &Rule{App: "shop", Name: "r", Events: []string{Failed, Recovered}, Channels: []string{"ops"}}
+	g := &Group{}
+	var out []Output
+	for i, owner := range []string{"cy@example.com", "ann@example.com", "bo", "cy@example.com", ""} {
+		about := string(rune('a' + i))
+		out = append(out, g.Observe(r, &Event{Name: Failed, Subject: Subject{App: "shop", Job: about, Owner: owner}, About: about, AtMs: int64(i + 1)}, Never)...)
+	}
+	if want := []string{"ann@example.com", "cy@example.com"}; !slices.Equal(g.Owners, want) || len(out) != 1 {
+		t.Errorf("owners %v, %d notifications", g.Owners, len(out))
+	}
+	out = nil
+	for i := range 5 {
+		out = append(out, g.Observe(r, &Event{Ends: true, About: string(rune('a' + i)), AtMs: 10}, Never)...)
+	}
+	if len(out) != 1 || len(out[0].Notification.Owners) != 2 || len(g.Owners) != 0 {
+		t.Errorf("the end: %+v, owners %v", out, g.Owners)
+	}
+	for i := range 150 {
+		g.Observe(r, &Event{Name: Failed, Subject: Subject{Owner: fmt.Sprint(i, "@example.com")}, AtMs: 20}, Never)
+	}
+	if len(g.Owners) > 100 {
+		t.Errorf("%d owners", len(g.Owners))
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/alert/definition"
+	"github.com/wheelworkhq/wheelwork/alert/notification"
 	"github.com/wheelworkhq/wheelwork/alert/rule"
 	"github.com/wheelworkhq/wheelwork/internal/timeheap"
 	"github.com/wheelworkhq/wheelwork/job/schedule"
@@ -531,6 +532,20 @@ type Alert struct {
 	Group *rule.Group // not to be modified
 	Next  int64       // the next notification, Unix ms; 0: none before the next event
 	Quiet int64       // until when a silence or a calendar keeps it from being told; 0: nothing does
+}
+
+// Firing counts the alerts that fire, by severity. It has each severity.
+func (st *State) Firing() map[notification.Severity]int {
+	n := map[notification.Severity]int{}
+	for _, s := range notification.Severities() {
+		n[s] = 0
+	}
+	for _, g := range st.groups {
+		if g.state.SinceMs != 0 && g.rule != nil {
+			n[cmp.Or(g.rule.Severity, notification.Error)]++
+		}
+	}
+	return n
 }
 
 // Alerts returns the alerts that fire, the newest first.

@@ -260,3 +260,18 @@ func TestSelecting(t *testing.T) {
 		}
 	})
 }
+
+// TestFiring counts the alerts of each severity.
+func TestFiring(t *testing.T) {
+	h := newHarness(t, channel.KindWebhook,
+		&apiv1.AlertRule{Name: "each", Events: []string{"failed"}, GroupBy: []string{"job"}, Channels: []string{"ops"}, Severity: "critical"},
+		&apiv1.AlertRule{Name: "three", Events: []string{"failed"}, Channels: []string{"ops"}, Threshold: 3})
+	for i, name := range []string{"a", "b", "a"} {
+		for _, r := range h.st.Rules() {
+			h.st.Observe(r, failure(name, int64(i+1)))
+		}
+		if got, want := h.st.Firing(), map[notification.Severity]int{"critical": min(i+1, 2), "error": i / 2, "warning": 0, "info": 0}; !maps.Equal(got, want) {
+			t.Errorf("after %d events: %v, want %v", i+1, got, want)
+		}
+	}
+}

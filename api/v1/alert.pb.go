@@ -1178,7 +1178,8 @@ type AlertMail struct {
 	Username      string                 `protobuf:"bytes,3,opt,name=username,proto3" json:"username,omitempty"`
 	Password      *AlertText             `protobuf:"bytes,4,opt,name=password,proto3" json:"password,omitempty"`
 	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
-	To            []string               `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"` // at most 100
+	To            []string               `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"`                           // at most 100
+	ToOwner       bool                   `protobuf:"varint,7,opt,name=to_owner,json=toOwner,proto3" json:"to_owner,omitempty"` // whether the owners of the jobs get a message too, if they are mail addresses
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1254,13 @@ func (x *AlertMail) GetTo() []string {
 		return x.To
 	}
 	return nil
+}
+
+func (x *AlertMail) GetToOwner() bool {
+	if x != nil {
+		return x.ToOwner
+	}
+	return false
 }
 
 type AlertCommand struct {
@@ -2293,6 +2301,207 @@ func (x *TestAlertChannelRequest) GetLanguage() string {
 	return ""
 }
 
+type PreviewAlertRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Channel       string                 `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
+	Event         string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`       // that a rule can list; "": failed. recovered is the resolve message
+	Language      string                 `protobuf:"bytes,4,opt,name=language,proto3" json:"language,omitempty"` // en or zh; "": that of the channel
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewAlertRequest) Reset() {
+	*x = PreviewAlertRequest{}
+	mi := &file_v1_alert_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewAlertRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewAlertRequest) ProtoMessage() {}
+
+func (x *PreviewAlertRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewAlertRequest.ProtoReflect.Descriptor instead.
+func (*PreviewAlertRequest) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PreviewAlertRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *PreviewAlertRequest) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *PreviewAlertRequest) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *PreviewAlertRequest) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+// AlertPreview is what a channel would send.
+type AlertPreview struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Channel       string                 `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"` // of the channel, such as webhook
+	Language      string                 `protobuf:"bytes,4,opt,name=language,proto3" json:"language,omitempty"`
+	Event         string                 `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
+	Title         string                 `protobuf:"bytes,6,opt,name=title,proto3" json:"title,omitempty"`
+	Method        string                 `protobuf:"bytes,7,opt,name=method,proto3" json:"method,omitempty"`                                                                             // of the request; "": a mail or a command
+	Url           string                 `protobuf:"bytes,8,opt,name=url,proto3" json:"url,omitempty"`                                                                                   // without its keys
+	Headers       map[string]string      `protobuf:"bytes,9,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the request, or From, To and Subject of a mail
+	Body          string                 `protobuf:"bytes,10,opt,name=body,proto3" json:"body,omitempty"`                                                                                // of the request, the text of a mail, or the standard input of a command
+	Html          string                 `protobuf:"bytes,11,opt,name=html,proto3" json:"html,omitempty"`                                                                                // the other form of a mail
+	Note          string                 `protobuf:"bytes,12,opt,name=note,proto3" json:"note,omitempty"`                                                                                // why a built-in text takes the place of a template
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlertPreview) Reset() {
+	*x = AlertPreview{}
+	mi := &file_v1_alert_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlertPreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlertPreview) ProtoMessage() {}
+
+func (x *AlertPreview) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlertPreview.ProtoReflect.Descriptor instead.
+func (*AlertPreview) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AlertPreview) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *AlertPreview) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetHtml() string {
+	if x != nil {
+		return x.Html
+	}
+	return ""
+}
+
+func (x *AlertPreview) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 // AlertDelivery is a notification on its way to a channel.
 type AlertDelivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2322,7 +2531,7 @@ type AlertDelivery struct {
 
 func (x *AlertDelivery) Reset() {
 	*x = AlertDelivery{}
-	mi := &file_v1_alert_proto_msgTypes[32]
+	mi := &file_v1_alert_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2543,7 @@ func (x *AlertDelivery) String() string {
 func (*AlertDelivery) ProtoMessage() {}
 
 func (x *AlertDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[32]
+	mi := &file_v1_alert_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2556,7 @@ func (x *AlertDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertDelivery.ProtoReflect.Descriptor instead.
 func (*AlertDelivery) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{32}
+	return file_v1_alert_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AlertDelivery) GetApp() string {
@@ -2497,7 +2706,7 @@ type ListAlertDeliveriesRequest struct {
 
 func (x *ListAlertDeliveriesRequest) Reset() {
 	*x = ListAlertDeliveriesRequest{}
-	mi := &file_v1_alert_proto_msgTypes[33]
+	mi := &file_v1_alert_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2718,7 @@ func (x *ListAlertDeliveriesRequest) String() string {
 func (*ListAlertDeliveriesRequest) ProtoMessage() {}
 
 func (x *ListAlertDeliveriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[33]
+	mi := &file_v1_alert_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2731,7 @@ func (x *ListAlertDeliveriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertDeliveriesRequest.ProtoReflect.Descriptor instead.
 func (*ListAlertDeliveriesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{33}
+	return file_v1_alert_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAlertDeliveriesRequest) GetApp() string {
@@ -2577,7 +2786,7 @@ type ListAlertDeliveriesResponse struct {
 
 func (x *ListAlertDeliveriesResponse) Reset() {
 	*x = ListAlertDeliveriesResponse{}
-	mi := &file_v1_alert_proto_msgTypes[34]
+	mi := &file_v1_alert_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2798,7 @@ func (x *ListAlertDeliveriesResponse) String() string {
 func (*ListAlertDeliveriesResponse) ProtoMessage() {}
 
 func (x *ListAlertDeliveriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[34]
+	mi := &file_v1_alert_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2811,7 @@ func (x *ListAlertDeliveriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertDeliveriesResponse.ProtoReflect.Descriptor instead.
 func (*ListAlertDeliveriesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{34}
+	return file_v1_alert_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAlertDeliveriesResponse) GetDeliveries() []*AlertDelivery {
@@ -2629,7 +2838,7 @@ type RetryAlertDeliveryRequest struct {
 
 func (x *RetryAlertDeliveryRequest) Reset() {
 	*x = RetryAlertDeliveryRequest{}
-	mi := &file_v1_alert_proto_msgTypes[35]
+	mi := &file_v1_alert_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2850,7 @@ func (x *RetryAlertDeliveryRequest) String() string {
 func (*RetryAlertDeliveryRequest) ProtoMessage() {}
 
 func (x *RetryAlertDeliveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[35]
+	mi := &file_v1_alert_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2863,7 @@ func (x *RetryAlertDeliveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryAlertDeliveryRequest.ProtoReflect.Descriptor instead.
 func (*RetryAlertDeliveryRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{35}
+	return file_v1_alert_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryAlertDeliveryRequest) GetApp() string {
@@ -2689,7 +2898,7 @@ type ErrorMark struct {
 
 func (x *ErrorMark) Reset() {
 	*x = ErrorMark{}
-	mi := &file_v1_alert_proto_msgTypes[36]
+	mi := &file_v1_alert_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2910,7 @@ func (x *ErrorMark) String() string {
 func (*ErrorMark) ProtoMessage() {}
 
 func (x *ErrorMark) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[36]
+	mi := &file_v1_alert_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2923,7 @@ func (x *ErrorMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorMark.ProtoReflect.Descriptor instead.
 func (*ErrorMark) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{36}
+	return file_v1_alert_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorMark) GetApp() string {
@@ -2787,7 +2996,7 @@ type MarkErrorRequest struct {
 
 func (x *MarkErrorRequest) Reset() {
 	*x = MarkErrorRequest{}
-	mi := &file_v1_alert_proto_msgTypes[37]
+	mi := &file_v1_alert_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3008,7 @@ func (x *MarkErrorRequest) String() string {
 func (*MarkErrorRequest) ProtoMessage() {}
 
 func (x *MarkErrorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[37]
+	mi := &file_v1_alert_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3021,7 @@ func (x *MarkErrorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkErrorRequest.ProtoReflect.Descriptor instead.
 func (*MarkErrorRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{37}
+	return file_v1_alert_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MarkErrorRequest) GetApp() string {
@@ -2866,7 +3075,7 @@ type ListErrorMarksRequest struct {
 
 func (x *ListErrorMarksRequest) Reset() {
 	*x = ListErrorMarksRequest{}
-	mi := &file_v1_alert_proto_msgTypes[38]
+	mi := &file_v1_alert_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +3087,7 @@ func (x *ListErrorMarksRequest) String() string {
 func (*ListErrorMarksRequest) ProtoMessage() {}
 
 func (x *ListErrorMarksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[38]
+	mi := &file_v1_alert_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +3100,7 @@ func (x *ListErrorMarksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErrorMarksRequest.ProtoReflect.Descriptor instead.
 func (*ListErrorMarksRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{38}
+	return file_v1_alert_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListErrorMarksRequest) GetApp() string {
@@ -2910,7 +3119,7 @@ type ListErrorMarksResponse struct {
 
 func (x *ListErrorMarksResponse) Reset() {
 	*x = ListErrorMarksResponse{}
-	mi := &file_v1_alert_proto_msgTypes[39]
+	mi := &file_v1_alert_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3131,7 @@ func (x *ListErrorMarksResponse) String() string {
 func (*ListErrorMarksResponse) ProtoMessage() {}
 
 func (x *ListErrorMarksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[39]
+	mi := &file_v1_alert_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3144,7 @@ func (x *ListErrorMarksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErrorMarksResponse.ProtoReflect.Descriptor instead.
 func (*ListErrorMarksResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{39}
+	return file_v1_alert_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListErrorMarksResponse) GetMarks() []*ErrorMark {
@@ -2955,7 +3164,7 @@ type ClearErrorMarkRequest struct {
 
 func (x *ClearErrorMarkRequest) Reset() {
 	*x = ClearErrorMarkRequest{}
-	mi := &file_v1_alert_proto_msgTypes[40]
+	mi := &file_v1_alert_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3176,7 @@ func (x *ClearErrorMarkRequest) String() string {
 func (*ClearErrorMarkRequest) ProtoMessage() {}
 
 func (x *ClearErrorMarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[40]
+	mi := &file_v1_alert_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3189,7 @@ func (x *ClearErrorMarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearErrorMarkRequest.ProtoReflect.Descriptor instead.
 func (*ClearErrorMarkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{40}
+	return file_v1_alert_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ClearErrorMarkRequest) GetApp() string {
@@ -3005,7 +3214,7 @@ type ClearErrorMarkResponse struct {
 
 func (x *ClearErrorMarkResponse) Reset() {
 	*x = ClearErrorMarkResponse{}
-	mi := &file_v1_alert_proto_msgTypes[41]
+	mi := &file_v1_alert_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3226,7 @@ func (x *ClearErrorMarkResponse) String() string {
 func (*ClearErrorMarkResponse) ProtoMessage() {}
 
 func (x *ClearErrorMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[41]
+	mi := &file_v1_alert_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3239,7 @@ func (x *ClearErrorMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearErrorMarkResponse.ProtoReflect.Descriptor instead.
 func (*ClearErrorMarkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{41}
+	return file_v1_alert_proto_rawDescGZIP(), []int{43}
 }
 
 var File_v1_alert_proto protoreflect.FileDescriptor
@@ -3146,14 +3355,15 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x03key\"O\n" +
 	"\fAlertManager\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12-\n" +
-	"\x05token\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x05token\"\xa8\x01\n" +
+	"\x05token\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x05token\"\xc3\x01\n" +
 	"\tAlertMail\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
 	"\x05plain\x18\x02 \x01(\bR\x05plain\x12\x1a\n" +
 	"\busername\x18\x03 \x01(\tR\busername\x123\n" +
 	"\bpassword\x18\x04 \x01(\v2\x17.wheelwork.v1.AlertTextR\bpassword\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x06 \x03(\tR\x02to\"\"\n" +
+	"\x02to\x18\x06 \x03(\tR\x02to\x12\x19\n" +
+	"\bto_owner\x18\a \x01(\bR\atoOwner\"\"\n" +
 	"\fAlertCommand\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xf0\x05\n" +
 	"\x05Alert\x12\x0e\n" +
@@ -3235,7 +3445,29 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x17TestAlertChannelRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
 	"\achannel\x18\x02 \x01(\tR\achannel\x12\x1a\n" +
-	"\blanguage\x18\x03 \x01(\tR\blanguage\"\xcb\x04\n" +
+	"\blanguage\x18\x03 \x01(\tR\blanguage\"s\n" +
+	"\x13PreviewAlertRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
+	"\achannel\x18\x02 \x01(\tR\achannel\x12\x14\n" +
+	"\x05event\x18\x03 \x01(\tR\x05event\x12\x1a\n" +
+	"\blanguage\x18\x04 \x01(\tR\blanguage\"\xfb\x02\n" +
+	"\fAlertPreview\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
+	"\achannel\x18\x02 \x01(\tR\achannel\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x1a\n" +
+	"\blanguage\x18\x04 \x01(\tR\blanguage\x12\x14\n" +
+	"\x05event\x18\x05 \x01(\tR\x05event\x12\x14\n" +
+	"\x05title\x18\x06 \x01(\tR\x05title\x12\x16\n" +
+	"\x06method\x18\a \x01(\tR\x06method\x12\x10\n" +
+	"\x03url\x18\b \x01(\tR\x03url\x12A\n" +
+	"\aheaders\x18\t \x03(\v2'.wheelwork.v1.AlertPreview.HeadersEntryR\aheaders\x12\x12\n" +
+	"\x04body\x18\n" +
+	" \x01(\tR\x04body\x12\x12\n" +
+	"\x04html\x18\v \x01(\tR\x04html\x12\x12\n" +
+	"\x04note\x18\f \x01(\tR\x04note\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x04\n" +
 	"\rAlertDelivery\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\"\n" +
@@ -3299,7 +3531,7 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x15ClearErrorMarkRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x18\n" +
-	"\x16ClearErrorMarkResponse2\xed\x10\n" +
+	"\x16ClearErrorMarkResponse2\x96\x12\n" +
 	"\x06Alerts\x12\x8c\x01\n" +
 	"\n" +
 	"ListAlerts\x12\x1f.wheelwork.v1.ListAlertsRequest\x1a .wheelwork.v1.ListAlertsResponse\";\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x1b\x12\x19/api/v1/apps/{app}/alerts\x12\xa2\x01\n" +
@@ -3310,7 +3542,8 @@ const file_v1_alert_proto_rawDesc = "" +
 	"EndSilence\x12\x1f.wheelwork.v1.EndSilenceRequest\x1a .wheelwork.v1.EndSilenceResponse\"K\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02(*&/api/v1/apps/{app}/alert-silences/{id}\x12\x9d\x01\n" +
 	"\x0eListAlertRules\x12#.wheelwork.v1.ListAlertRulesRequest\x1a$.wheelwork.v1.ListAlertRulesResponse\"@\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/alert-rules\x12\xab\x01\n" +
 	"\x11ListAlertChannels\x12&.wheelwork.v1.ListAlertChannelsRequest\x1a'.wheelwork.v1.ListAlertChannelsResponse\"E\xaa\xbb\x18\rchannels.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02#\x12!/api/v1/apps/{app}/alert-channels\x12\xb0\x01\n" +
-	"\x10TestAlertChannel\x12%.wheelwork.v1.TestAlertChannelRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"X\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x025:\x01*\"0/api/v1/apps/{app}/alert-channels/{channel}:test\x12\xb1\x01\n" +
+	"\x10TestAlertChannel\x12%.wheelwork.v1.TestAlertChannelRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"X\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x025:\x01*\"0/api/v1/apps/{app}/alert-channels/{channel}:test\x12\xa6\x01\n" +
+	"\fPreviewAlert\x12!.wheelwork.v1.PreviewAlertRequest\x1a\x1a.wheelwork.v1.AlertPreview\"W\xaa\xbb\x18\rchannels.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x025\x123/api/v1/apps/{app}/alert-channels/{channel}:preview\x12\xb1\x01\n" +
 	"\x13ListAlertDeliveries\x12(.wheelwork.v1.ListAlertDeliveriesRequest\x1a).wheelwork.v1.ListAlertDeliveriesResponse\"E\xaa\xbb\x18\valerts.read\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/alert-deliveries\x12\xb2\x01\n" +
 	"\x12RetryAlertDelivery\x12'.wheelwork.v1.RetryAlertDeliveryRequest\x1a\x1b.wheelwork.v1.AlertDelivery\"V\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x023:\x01*\"./api/v1/apps/{app}/alert-deliveries/{id}:retry\x12\x9a\x01\n" +
 	"\tMarkError\x12\x1e.wheelwork.v1.MarkErrorRequest\x1a\x17.wheelwork.v1.ErrorMark\"T\xaa\xbb\x18\x0ealerts.operate\xb0\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x021:\x01*\x1a,/api/v1/apps/{app}/error-marks/{fingerprint}\x12\x9d\x01\n" +
@@ -3329,7 +3562,7 @@ func file_v1_alert_proto_rawDescGZIP() []byte {
 	return file_v1_alert_proto_rawDescData
 }
 
-var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_v1_alert_proto_goTypes = []any{
 	(*AlertRule)(nil),                   // 0: wheelwork.v1.AlertRule
 	(*AlertSelection)(nil),              // 1: wheelwork.v1.AlertSelection
@@ -3363,34 +3596,37 @@ var file_v1_alert_proto_goTypes = []any{
 	(*ListAlertChannelsRequest)(nil),    // 29: wheelwork.v1.ListAlertChannelsRequest
 	(*ListAlertChannelsResponse)(nil),   // 30: wheelwork.v1.ListAlertChannelsResponse
 	(*TestAlertChannelRequest)(nil),     // 31: wheelwork.v1.TestAlertChannelRequest
-	(*AlertDelivery)(nil),               // 32: wheelwork.v1.AlertDelivery
-	(*ListAlertDeliveriesRequest)(nil),  // 33: wheelwork.v1.ListAlertDeliveriesRequest
-	(*ListAlertDeliveriesResponse)(nil), // 34: wheelwork.v1.ListAlertDeliveriesResponse
-	(*RetryAlertDeliveryRequest)(nil),   // 35: wheelwork.v1.RetryAlertDeliveryRequest
-	(*ErrorMark)(nil),                   // 36: wheelwork.v1.ErrorMark
-	(*MarkErrorRequest)(nil),            // 37: wheelwork.v1.MarkErrorRequest
-	(*ListErrorMarksRequest)(nil),       // 38: wheelwork.v1.ListErrorMarksRequest
-	(*ListErrorMarksResponse)(nil),      // 39: wheelwork.v1.ListErrorMarksResponse
-	(*ClearErrorMarkRequest)(nil),       // 40: wheelwork.v1.ClearErrorMarkRequest
-	(*ClearErrorMarkResponse)(nil),      // 41: wheelwork.v1.ClearErrorMarkResponse
-	nil,                                 // 42: wheelwork.v1.AlertRule.LabelsEntry
-	nil,                                 // 43: wheelwork.v1.AlertSelection.LabelsEntry
-	nil,                                 // 44: wheelwork.v1.AlertChannel.LabelsEntry
-	nil,                                 // 45: wheelwork.v1.Alert.LabelsEntry
-	nil,                                 // 46: wheelwork.v1.AlertSilence.LabelsEntry
-	nil,                                 // 47: wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
+	(*PreviewAlertRequest)(nil),         // 32: wheelwork.v1.PreviewAlertRequest
+	(*AlertPreview)(nil),                // 33: wheelwork.v1.AlertPreview
+	(*AlertDelivery)(nil),               // 34: wheelwork.v1.AlertDelivery
+	(*ListAlertDeliveriesRequest)(nil),  // 35: wheelwork.v1.ListAlertDeliveriesRequest
+	(*ListAlertDeliveriesResponse)(nil), // 36: wheelwork.v1.ListAlertDeliveriesResponse
+	(*RetryAlertDeliveryRequest)(nil),   // 37: wheelwork.v1.RetryAlertDeliveryRequest
+	(*ErrorMark)(nil),                   // 38: wheelwork.v1.ErrorMark
+	(*MarkErrorRequest)(nil),            // 39: wheelwork.v1.MarkErrorRequest
+	(*ListErrorMarksRequest)(nil),       // 40: wheelwork.v1.ListErrorMarksRequest
+	(*ListErrorMarksResponse)(nil),      // 41: wheelwork.v1.ListErrorMarksResponse
+	(*ClearErrorMarkRequest)(nil),       // 42: wheelwork.v1.ClearErrorMarkRequest
+	(*ClearErrorMarkResponse)(nil),      // 43: wheelwork.v1.ClearErrorMarkResponse
+	nil,                                 // 44: wheelwork.v1.AlertRule.LabelsEntry
+	nil,                                 // 45: wheelwork.v1.AlertSelection.LabelsEntry
+	nil,                                 // 46: wheelwork.v1.AlertChannel.LabelsEntry
+	nil,                                 // 47: wheelwork.v1.Alert.LabelsEntry
+	nil,                                 // 48: wheelwork.v1.AlertSilence.LabelsEntry
+	nil,                                 // 49: wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	nil,                                 // 50: wheelwork.v1.AlertPreview.HeadersEntry
+	(*timestamppb.Timestamp)(nil),       // 51: google.protobuf.Timestamp
 }
 var file_v1_alert_proto_depIdxs = []int32{
-	42, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
+	44, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
 	1,  // 1: wheelwork.v1.AlertRule.select:type_name -> wheelwork.v1.AlertSelection
 	2,  // 2: wheelwork.v1.AlertRule.when:type_name -> wheelwork.v1.AlertTimes
 	3,  // 3: wheelwork.v1.AlertRule.escalate:type_name -> wheelwork.v1.AlertEscalation
-	48, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
-	43, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
-	44, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
+	51, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
+	45, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
+	46, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
 	6,  // 7: wheelwork.v1.AlertChannel.templates:type_name -> wheelwork.v1.AlertTexts
-	48, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
+	51, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
 	8,  // 9: wheelwork.v1.AlertChannel.webhook:type_name -> wheelwork.v1.AlertWebhook
 	9,  // 10: wheelwork.v1.AlertChannel.wecom:type_name -> wheelwork.v1.AlertRobot
 	10, // 11: wheelwork.v1.AlertChannel.dingtalk:type_name -> wheelwork.v1.AlertSignedRobot
@@ -3415,63 +3651,66 @@ var file_v1_alert_proto_depIdxs = []int32{
 	4,  // 30: wheelwork.v1.AlertPagerDuty.key:type_name -> wheelwork.v1.AlertText
 	4,  // 31: wheelwork.v1.AlertManager.token:type_name -> wheelwork.v1.AlertText
 	4,  // 32: wheelwork.v1.AlertMail.password:type_name -> wheelwork.v1.AlertText
-	45, // 33: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
+	47, // 33: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
 	17, // 34: wheelwork.v1.Alert.incidents:type_name -> wheelwork.v1.AlertIncident
-	48, // 35: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
-	48, // 36: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
-	48, // 37: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
-	48, // 38: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
-	48, // 39: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
-	48, // 40: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
+	51, // 35: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	51, // 36: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
+	51, // 37: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
+	51, // 38: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
+	51, // 39: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
+	51, // 40: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
 	16, // 41: wheelwork.v1.ListAlertsResponse.alerts:type_name -> wheelwork.v1.Alert
-	46, // 42: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
-	48, // 43: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
-	48, // 44: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
-	47, // 45: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	48, // 46: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
-	48, // 47: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
+	48, // 42: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
+	51, // 43: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
+	51, // 44: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
+	49, // 45: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	51, // 46: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
+	51, // 47: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
 	21, // 48: wheelwork.v1.ListSilencesResponse.silences:type_name -> wheelwork.v1.AlertSilence
 	0,  // 49: wheelwork.v1.ListAlertRulesResponse.rules:type_name -> wheelwork.v1.AlertRule
 	5,  // 50: wheelwork.v1.ListAlertChannelsResponse.channels:type_name -> wheelwork.v1.AlertChannel
-	48, // 51: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
-	48, // 52: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
-	48, // 53: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
-	32, // 54: wheelwork.v1.ListAlertDeliveriesResponse.deliveries:type_name -> wheelwork.v1.AlertDelivery
-	48, // 55: wheelwork.v1.ErrorMark.marked_at:type_name -> google.protobuf.Timestamp
-	48, // 56: wheelwork.v1.ErrorMark.until:type_name -> google.protobuf.Timestamp
-	48, // 57: wheelwork.v1.MarkErrorRequest.until:type_name -> google.protobuf.Timestamp
-	36, // 58: wheelwork.v1.ListErrorMarksResponse.marks:type_name -> wheelwork.v1.ErrorMark
-	18, // 59: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
-	20, // 60: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
-	22, // 61: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
-	23, // 62: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
-	25, // 63: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
-	27, // 64: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
-	29, // 65: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
-	31, // 66: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
-	33, // 67: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
-	35, // 68: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
-	37, // 69: wheelwork.v1.Alerts.MarkError:input_type -> wheelwork.v1.MarkErrorRequest
-	38, // 70: wheelwork.v1.Alerts.ListErrorMarks:input_type -> wheelwork.v1.ListErrorMarksRequest
-	40, // 71: wheelwork.v1.Alerts.ClearErrorMark:input_type -> wheelwork.v1.ClearErrorMarkRequest
-	19, // 72: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
-	16, // 73: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
-	21, // 74: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
-	24, // 75: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
-	26, // 76: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
-	28, // 77: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
-	30, // 78: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
-	32, // 79: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
-	34, // 80: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
-	32, // 81: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
-	36, // 82: wheelwork.v1.Alerts.MarkError:output_type -> wheelwork.v1.ErrorMark
-	39, // 83: wheelwork.v1.Alerts.ListErrorMarks:output_type -> wheelwork.v1.ListErrorMarksResponse
-	41, // 84: wheelwork.v1.Alerts.ClearErrorMark:output_type -> wheelwork.v1.ClearErrorMarkResponse
-	72, // [72:85] is the sub-list for method output_type
-	59, // [59:72] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	50, // 51: wheelwork.v1.AlertPreview.headers:type_name -> wheelwork.v1.AlertPreview.HeadersEntry
+	51, // 52: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
+	51, // 53: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
+	51, // 54: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
+	34, // 55: wheelwork.v1.ListAlertDeliveriesResponse.deliveries:type_name -> wheelwork.v1.AlertDelivery
+	51, // 56: wheelwork.v1.ErrorMark.marked_at:type_name -> google.protobuf.Timestamp
+	51, // 57: wheelwork.v1.ErrorMark.until:type_name -> google.protobuf.Timestamp
+	51, // 58: wheelwork.v1.MarkErrorRequest.until:type_name -> google.protobuf.Timestamp
+	38, // 59: wheelwork.v1.ListErrorMarksResponse.marks:type_name -> wheelwork.v1.ErrorMark
+	18, // 60: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
+	20, // 61: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
+	22, // 62: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
+	23, // 63: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
+	25, // 64: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
+	27, // 65: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
+	29, // 66: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
+	31, // 67: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
+	32, // 68: wheelwork.v1.Alerts.PreviewAlert:input_type -> wheelwork.v1.PreviewAlertRequest
+	35, // 69: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
+	37, // 70: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
+	39, // 71: wheelwork.v1.Alerts.MarkError:input_type -> wheelwork.v1.MarkErrorRequest
+	40, // 72: wheelwork.v1.Alerts.ListErrorMarks:input_type -> wheelwork.v1.ListErrorMarksRequest
+	42, // 73: wheelwork.v1.Alerts.ClearErrorMark:input_type -> wheelwork.v1.ClearErrorMarkRequest
+	19, // 74: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
+	16, // 75: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
+	21, // 76: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
+	24, // 77: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
+	26, // 78: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
+	28, // 79: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
+	30, // 80: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
+	34, // 81: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
+	33, // 82: wheelwork.v1.Alerts.PreviewAlert:output_type -> wheelwork.v1.AlertPreview
+	36, // 83: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
+	34, // 84: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
+	38, // 85: wheelwork.v1.Alerts.MarkError:output_type -> wheelwork.v1.ErrorMark
+	41, // 86: wheelwork.v1.Alerts.ListErrorMarks:output_type -> wheelwork.v1.ListErrorMarksResponse
+	43, // 87: wheelwork.v1.Alerts.ClearErrorMark:output_type -> wheelwork.v1.ClearErrorMarkResponse
+	74, // [74:88] is the sub-list for method output_type
+	60, // [60:74] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_v1_alert_proto_init() }
@@ -3486,7 +3725,7 @@ func file_v1_alert_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_alert_proto_rawDesc), len(file_v1_alert_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

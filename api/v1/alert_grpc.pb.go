@@ -27,6 +27,7 @@ const (
 	Alerts_ListAlertRules_FullMethodName      = "/wheelwork.v1.Alerts/ListAlertRules"
 	Alerts_ListAlertChannels_FullMethodName   = "/wheelwork.v1.Alerts/ListAlertChannels"
 	Alerts_TestAlertChannel_FullMethodName    = "/wheelwork.v1.Alerts/TestAlertChannel"
+	Alerts_PreviewAlert_FullMethodName        = "/wheelwork.v1.Alerts/PreviewAlert"
 	Alerts_ListAlertDeliveries_FullMethodName = "/wheelwork.v1.Alerts/ListAlertDeliveries"
 	Alerts_RetryAlertDelivery_FullMethodName  = "/wheelwork.v1.Alerts/RetryAlertDelivery"
 	Alerts_MarkError_FullMethodName           = "/wheelwork.v1.Alerts/MarkError"
@@ -61,6 +62,9 @@ type AlertsClient interface {
 	// TestAlertChannel queues an example for a channel, past all limits but those of its platform, and
 	// returns its delivery. ListAlertDeliveries tells its result.
 	TestAlertChannel(ctx context.Context, in *TestAlertChannelRequest, opts ...grpc.CallOption) (*AlertDelivery, error)
+	// PreviewAlert returns what a channel would send for an example of an event. It sends nothing and opens no
+	// secret: keys are left out, and a signature is made with an example of a key.
+	PreviewAlert(ctx context.Context, in *PreviewAlertRequest, opts ...grpc.CallOption) (*AlertPreview, error)
 	// ListAlertDeliveries returns deliveries, the newest first: all that wait, and the last 1 000 that
 	// have ended.
 	ListAlertDeliveries(ctx context.Context, in *ListAlertDeliveriesRequest, opts ...grpc.CallOption) (*ListAlertDeliveriesResponse, error)
@@ -162,6 +166,16 @@ func (c *alertsClient) TestAlertChannel(ctx context.Context, in *TestAlertChanne
 	return out, nil
 }
 
+func (c *alertsClient) PreviewAlert(ctx context.Context, in *PreviewAlertRequest, opts ...grpc.CallOption) (*AlertPreview, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlertPreview)
+	err := c.cc.Invoke(ctx, Alerts_PreviewAlert_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *alertsClient) ListAlertDeliveries(ctx context.Context, in *ListAlertDeliveriesRequest, opts ...grpc.CallOption) (*ListAlertDeliveriesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAlertDeliveriesResponse)
@@ -239,6 +253,9 @@ type AlertsServer interface {
 	// TestAlertChannel queues an example for a channel, past all limits but those of its platform, and
 	// returns its delivery. ListAlertDeliveries tells its result.
 	TestAlertChannel(context.Context, *TestAlertChannelRequest) (*AlertDelivery, error)
+	// PreviewAlert returns what a channel would send for an example of an event. It sends nothing and opens no
+	// secret: keys are left out, and a signature is made with an example of a key.
+	PreviewAlert(context.Context, *PreviewAlertRequest) (*AlertPreview, error)
 	// ListAlertDeliveries returns deliveries, the newest first: all that wait, and the last 1 000 that
 	// have ended.
 	ListAlertDeliveries(context.Context, *ListAlertDeliveriesRequest) (*ListAlertDeliveriesResponse, error)
@@ -283,6 +300,9 @@ func (UnimplementedAlertsServer) ListAlertChannels(context.Context, *ListAlertCh
 }
 func (UnimplementedAlertsServer) TestAlertChannel(context.Context, *TestAlertChannelRequest) (*AlertDelivery, error) {
 	return nil, status.Error(codes.Unimplemented, "method TestAlertChannel not implemented")
+}
+func (UnimplementedAlertsServer) PreviewAlert(context.Context, *PreviewAlertRequest) (*AlertPreview, error) {
+	return nil, status.Error(codes.Unimplemented, "method PreviewAlert not implemented")
 }
 func (UnimplementedAlertsServer) ListAlertDeliveries(context.Context, *ListAlertDeliveriesRequest) (*ListAlertDeliveriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAlertDeliveries not implemented")
@@ -464,6 +484,24 @@ func _Alerts_TestAlertChannel_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Alerts_PreviewAlert_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreviewAlertRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AlertsServer).PreviewAlert(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Alerts_PreviewAlert_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AlertsServer).PreviewAlert(ctx, req.(*PreviewAlertRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Alerts_ListAlertDeliveries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAlertDeliveriesRequest)
 	if err := dec(in); err != nil {
@@ -592,6 +630,10 @@ var Alerts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TestAlertChannel",
 			Handler:    _Alerts_TestAlertChannel_Handler,
+		},
+		{
+			MethodName: "PreviewAlert",
+			Handler:    _Alerts_PreviewAlert_Handler,
 		},
 		{
 			MethodName: "ListAlertDeliveries",

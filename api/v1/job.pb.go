@@ -73,7 +73,10 @@ type Job struct {
 	NextWhy   string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"`       // of GetJob: why next_at is later than the schedule says; "": it is not
 	// owner is the user or the group that is responsible for the job, for people and for filters; at
 	// most 128 bytes.
-	Owner         string    `protobuf:"bytes,34,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,34,opt,name=owner,proto3" json:"owner,omitempty"`
+	// pause says why and until when the job is paused, if PauseJob was given one of them. Set by the
+	// server; ignored when applied.
+	Pause         *JobPause `protobuf:"bytes,40,opt,name=pause,proto3" json:"pause,omitempty"`
 	Workflow      *Workflow `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
 	Limits        *Limits   `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`     // of one attempt of a handler in a module, in addition to the timeout
 	unknownFields protoimpl.UnknownFields
@@ -334,6 +337,13 @@ func (x *Job) GetOwner() string {
 	return ""
 }
 
+func (x *Job) GetPause() *JobPause {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
+}
+
 func (x *Job) GetWorkflow() *Workflow {
 	if x != nil {
 		return x.Workflow
@@ -346,6 +356,75 @@ func (x *Job) GetLimits() *Limits {
 		return x.Limits
 	}
 	return nil
+}
+
+// JobPause is the pause of a job with a reason or an end.
+type JobPause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"` // when the server resumes the job; unset: until ResumeJob
+	By            string                 `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`       // the caller that paused the job
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobPause) Reset() {
+	*x = JobPause{}
+	mi := &file_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobPause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobPause) ProtoMessage() {}
+
+func (x *JobPause) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobPause.ProtoReflect.Descriptor instead.
+func (*JobPause) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *JobPause) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobPause) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *JobPause) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *JobPause) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // Limits bound one attempt of a handler in a module. If the module's manifest or the host
@@ -362,7 +441,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_v1_job_proto_msgTypes[1]
+	mi := &file_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +453,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[1]
+	mi := &file_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +466,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Limits) GetMemoryBytes() int64 {
@@ -425,7 +504,7 @@ type Handler struct {
 
 func (x *Handler) Reset() {
 	*x = Handler{}
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +516,7 @@ func (x *Handler) String() string {
 func (*Handler) ProtoMessage() {}
 
 func (x *Handler) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +529,7 @@ func (x *Handler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handler.ProtoReflect.Descriptor instead.
 func (*Handler) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Handler) GetModule() string {
@@ -524,7 +603,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +615,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +628,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Schedule) GetCron() string {
@@ -671,7 +750,7 @@ type Daily struct {
 
 func (x *Daily) Reset() {
 	*x = Daily{}
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +762,7 @@ func (x *Daily) String() string {
 func (*Daily) ProtoMessage() {}
 
 func (x *Daily) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +775,7 @@ func (x *Daily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daily.ProtoReflect.Descriptor instead.
 func (*Daily) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Daily) GetFrom() string {
@@ -742,7 +821,7 @@ type Misfire struct {
 
 func (x *Misfire) Reset() {
 	*x = Misfire{}
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +833,7 @@ func (x *Misfire) String() string {
 func (*Misfire) ProtoMessage() {}
 
 func (x *Misfire) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +846,7 @@ func (x *Misfire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Misfire.ProtoReflect.Descriptor instead.
 func (*Misfire) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Misfire) GetPolicy() string {
@@ -813,7 +892,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +904,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +917,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Overlap) GetPolicy() string {
@@ -866,7 +945,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +957,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +970,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Rate) GetMax() int32 {
@@ -929,7 +1008,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1020,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1033,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Routing) GetStrategy() string {
@@ -1033,7 +1112,7 @@ type Fanout struct {
 
 func (x *Fanout) Reset() {
 	*x = Fanout{}
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1124,7 @@ func (x *Fanout) String() string {
 func (*Fanout) ProtoMessage() {}
 
 func (x *Fanout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1137,7 @@ func (x *Fanout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanout.ProtoReflect.Descriptor instead.
 func (*Fanout) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Fanout) GetMode() string {
@@ -1111,7 +1190,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1202,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1215,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Dependency) GetJobs() []string {
@@ -1183,7 +1262,7 @@ type EventTrigger struct {
 
 func (x *EventTrigger) Reset() {
 	*x = EventTrigger{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1274,7 @@ func (x *EventTrigger) String() string {
 func (*EventTrigger) ProtoMessage() {}
 
 func (x *EventTrigger) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1287,7 @@ func (x *EventTrigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventTrigger.ProtoReflect.Descriptor instead.
 func (*EventTrigger) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *EventTrigger) GetEvent() string {
@@ -1245,7 +1324,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1336,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1349,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1298,7 +1377,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1389,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1402,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Node) GetName() string {
@@ -1387,7 +1466,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1478,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1491,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeState) GetName() string {
@@ -1487,7 +1566,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1578,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1591,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1566,7 +1645,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1657,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1670,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1685,13 +1764,16 @@ type Run struct {
 	Labels           map[string]string      `protobuf:"bytes,70,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
 	TriggeredBy      string                 `protobuf:"bytes,71,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested the run; "": no caller did, see trigger
 	PayloadDeletedAt *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=payload_deleted_at,json=payloadDeletedAt,proto3" json:"payload_deleted_at,omitempty"`                             // input, output and log lines were deleted by DeleteRun
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	BoundHost        string                 `protobuf:"bytes,81,opt,name=bound_host,json=boundHost,proto3" json:"bound_host,omitempty"`                                                    // the id of the only host that may execute the run; "": any that fits
+	// from_node is, of a retry of a workflow that names it, the node from which on the nodes run again.
+	FromNode      string `protobuf:"bytes,82,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1785,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1798,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Run) GetId() string {
@@ -2027,6 +2109,20 @@ func (x *Run) GetPayloadDeletedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Run) GetBoundHost() string {
+	if x != nil {
+		return x.BoundHost
+	}
+	return ""
+}
+
+func (x *Run) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
 // Attempt is one try of a run on one host.
 type Attempt struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -2046,7 +2142,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2154,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2167,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2142,7 +2238,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2250,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2263,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -2205,7 +2301,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2313,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2326,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -2282,7 +2378,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2390,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2403,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2347,7 +2443,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2455,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2468,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateJobRequest) GetJob() *Job {
@@ -2401,7 +2497,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2509,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2522,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2481,7 +2577,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2589,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2602,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2533,7 +2629,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2641,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2654,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2603,7 +2699,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2711,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2724,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2732,7 +2828,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2840,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2853,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2786,7 +2882,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2894,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2907,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2850,7 +2946,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2958,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,20 +2971,22 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 type PauseJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // at most 500 bytes
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`   // in the future; unset: until ResumeJob
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +2998,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3011,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2930,6 +3028,20 @@ func (x *PauseJobRequest) GetName() string {
 	return ""
 }
 
+func (x *PauseJobRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PauseJobRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type ResumeJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -2940,7 +3052,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3064,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3077,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -3002,7 +3114,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3126,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3139,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -3082,7 +3194,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3206,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3219,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -3138,7 +3250,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3262,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3275,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -3220,7 +3332,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3344,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3357,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3287,13 +3399,15 @@ type BulkJobsRequest struct {
 	DryRun        bool                   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous call
 	Force         bool                   `protobuf:"varint,9,opt,name=force,proto3" json:"force,omitempty"`                         // delete: also jobs that jobs outside this call name
+	Reason        string                 `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`                       // pause: as in PauseJobRequest
+	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`                         // pause: as in PauseJobRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3419,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3432,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3384,6 +3498,20 @@ func (x *BulkJobsRequest) GetForce() bool {
 	return false
 }
 
+func (x *BulkJobsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BulkJobsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type BulkJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Matched       int32                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
@@ -3396,7 +3524,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3536,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3549,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3471,7 +3599,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3611,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3624,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3578,7 +3706,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3718,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3731,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3623,7 +3751,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3763,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3776,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3674,7 +3802,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3814,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3827,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3718,7 +3846,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +3858,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +3871,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3763,7 +3891,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3903,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3916,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3813,7 +3941,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3953,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3966,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 type GetRunRequest struct {
@@ -3851,7 +3979,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +3991,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +4004,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3916,7 +4044,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4056,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4069,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -4035,7 +4163,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4175,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4188,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -4094,7 +4222,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4234,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4247,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -4147,7 +4275,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4287,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4300,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -4209,7 +4337,7 @@ type DeleteRunRequest struct {
 
 func (x *DeleteRunRequest) Reset() {
 	*x = DeleteRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4349,7 @@ func (x *DeleteRunRequest) String() string {
 func (*DeleteRunRequest) ProtoMessage() {}
 
 func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4362,7 @@ func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteRunRequest) GetApp() string {
@@ -4269,7 +4397,7 @@ type DeleteRunResponse struct {
 
 func (x *DeleteRunResponse) Reset() {
 	*x = DeleteRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4409,7 @@ func (x *DeleteRunResponse) String() string {
 func (*DeleteRunResponse) ProtoMessage() {}
 
 func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4422,7 @@ func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteRunResponse) GetRuns() int64 {
@@ -4311,13 +4439,22 @@ type RetryRunRequest struct {
 	// idempotency_key: a call with the same key within ten minutes returns the same new run.
 	// "": each call makes one.
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// from_node is, for a run of a workflow, a node that runs again, even if it succeeded, and with
+	// it all nodes that come after it. Of the others, those that succeeded are kept.
+	FromNode string `protobuf:"bytes,4,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// module is the code of this one run: another version or alias of the module that the job names,
+	// as name@version. The caller needs the permission jobs.write, too.
+	Module string `protobuf:"bytes,5,opt,name=module,proto3" json:"module,omitempty"`
+	// host is the id of the only host that may execute the new run. The run waits until that host
+	// takes it. It is refused for workflows and for jobs with a fanout.
+	Host          string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4466,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4479,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4362,6 +4499,27 @@ func (x *RetryRunRequest) GetId() string {
 func (x *RetryRunRequest) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetHost() string {
+	if x != nil {
+		return x.Host
 	}
 	return ""
 }
@@ -4387,7 +4545,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4557,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4570,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4511,7 +4669,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4681,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4694,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4577,7 +4735,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4747,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4760,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4631,7 +4789,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4643,7 +4801,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4656,7 +4814,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4698,7 +4856,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4868,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4881,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Reason) GetCode() string {
@@ -4754,7 +4912,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4924,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4937,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4827,7 +4985,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +4997,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5010,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4881,7 +5039,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +5051,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5064,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4949,7 +5107,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[65]
+	mi := &file_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5119,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[65]
+	mi := &file_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5132,7 @@ func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
 func (*Refusal_Problem) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_job_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *Refusal_Problem) GetIndex() int32 {
@@ -5002,7 +5160,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\x85\v\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xb3\v\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -5043,13 +5201,19 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"changed_by\x18! \x01(\tR\tchangedBy\x12\x19\n" +
 	"\bnext_why\x18\x1c \x01(\tR\anextWhy\x12\x14\n" +
-	"\x05owner\x18\" \x01(\tR\x05owner\x122\n" +
+	"\x05owner\x18\" \x01(\tR\x05owner\x12,\n" +
+	"\x05pause\x18( \x01(\v2\x16.wheelwork.v1.JobPauseR\x05pause\x122\n" +
 	"\bworkflow\x18\x1e \x01(\v2\x16.wheelwork.v1.WorkflowR\bworkflow\x12,\n" +
 	"\x06limits\x18\x1f \x01(\v2\x14.wheelwork.v1.LimitsR\x06limits\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
-	"\a_paused\"?\n" +
+	"\a_paused\"\x96\x01\n" +
+	"\bJobPause\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"?\n" +
 	"\x06Limits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04fuel\x18\x02 \x01(\x03R\x04fuel\"\x85\x02\n" +
@@ -5161,7 +5325,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x92\f\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xce\f\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -5212,7 +5376,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06canary\x18= \x01(\bR\x06canary\x125\n" +
 	"\x06labels\x18F \x03(\v2\x1d.wheelwork.v1.Run.LabelsEntryR\x06labels\x12!\n" +
 	"\ftriggered_by\x18G \x01(\tR\vtriggeredBy\x12H\n" +
-	"\x12payload_deleted_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\x10payloadDeletedAt\x1a9\n" +
+	"\x12payload_deleted_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\x10payloadDeletedAt\x12\x1d\n" +
+	"\n" +
+	"bound_host\x18Q \x01(\tR\tboundHost\x12\x1b\n" +
+	"\tfrom_node\x18R \x01(\tR\bfromNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
@@ -5290,10 +5457,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\x12\x19\n" +
 	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\x13\n" +
-	"\x11DeleteJobResponse\"7\n" +
+	"\x11DeleteJobResponse\"\x81\x01\n" +
 	"\x0fPauseJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"8\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"8\n" +
 	"\x10ResumeJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\xd1\x01\n" +
@@ -5321,7 +5490,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\x05R\baccepted\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\x05R\bexisting\x120\n" +
 	"\x05times\x18\x03 \x03(\v2\x1a.google.protobuf.TimestampR\x05times\x127\n" +
-	"\tnext_from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnextFrom\"\xc7\x02\n" +
+	"\tnext_from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnextFrom\"\x91\x03\n" +
 	"\x0fBulkJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x16\n" +
@@ -5332,7 +5501,10 @@ const file_v1_job_proto_rawDesc = "" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\b \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05force\x18\t \x01(\bR\x05force\x1a9\n" +
+	"\x05force\x18\t \x01(\bR\x05force\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
@@ -5405,11 +5577,14 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12!\n" +
 	"\fpayload_only\x18\x03 \x01(\bR\vpayloadOnly\"'\n" +
 	"\x11DeleteRunResponse\x12\x12\n" +
-	"\x04runs\x18\x01 \x01(\x03R\x04runs\"\\\n" +
+	"\x04runs\x18\x01 \x01(\x03R\x04runs\"\xa5\x01\n" +
 	"\x0fRetryRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12'\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\"\xbf\x03\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x1b\n" +
+	"\tfrom_node\x18\x04 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06module\x18\x05 \x01(\tR\x06module\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\tR\x04host\"\xbf\x03\n" +
 	"\x0fBulkRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x10\n" +
@@ -5460,7 +5635,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow2\xb4\f\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow2\xb7\f\n" +
 	"\x04Jobs\x12\x9b\x01\n" +
 	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"P\xaa\xbb\x18\n" +
 	"jobs.write\xb0\xbb\x18\x04»\x18\ajob.app\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12\x92\x01\n" +
@@ -5469,8 +5644,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06GetJob\x12\x1b.wheelwork.v1.GetJobRequest\x1a\x11.wheelwork.v1.Job\">\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 \x12\x1e/api/v1/apps/{app}/jobs/{name}\x12\x86\x01\n" +
 	"\bListJobs\x12\x1d.wheelwork.v1.ListJobsRequest\x1a\x1e.wheelwork.v1.ListJobsResponse\";\xaa\xbb\x18\tjobs.read\xb0\xbb\x18\a\xb8\xbb\x18\x02»\x18\x03app\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/jobs\x12\x8d\x01\n" +
 	"\tDeleteJob\x12\x1e.wheelwork.v1.DeleteJobRequest\x1a\x1f.wheelwork.v1.DeleteJobResponse\"?\xaa\xbb\x18\n" +
-	"jobs.write\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 *\x1e/api/v1/apps/{app}/jobs/{name}\x12\x85\x01\n" +
-	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"G\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02&\"$/api/v1/apps/{app}/jobs/{name}:pause\x12\x88\x01\n" +
+	"jobs.write\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02 *\x1e/api/v1/apps/{app}/jobs/{name}\x12\x88\x01\n" +
+	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"J\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02):\x01*\"$/api/v1/apps/{app}/jobs/{name}:pause\x12\x88\x01\n" +
 	"\tResumeJob\x12\x1e.wheelwork.v1.ResumeJobRequest\x1a\x11.wheelwork.v1.Job\"H\xaa\xbb\x18\fjobs.operate\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02'\"%/api/v1/apps/{app}/jobs/{name}:resume\x12\x8e\x01\n" +
 	"\n" +
 	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"L\xaa\xbb\x18\fjobs.trigger\xb0\xbb\x18\x04»\x18\x03app\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12\x89\x01\n" +
@@ -5509,204 +5684,210 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
-	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
-	(*Handler)(nil),                // 2: wheelwork.v1.Handler
-	(*Schedule)(nil),               // 3: wheelwork.v1.Schedule
-	(*Daily)(nil),                  // 4: wheelwork.v1.Daily
-	(*Misfire)(nil),                // 5: wheelwork.v1.Misfire
-	(*Overlap)(nil),                // 6: wheelwork.v1.Overlap
-	(*Rate)(nil),                   // 7: wheelwork.v1.Rate
-	(*Routing)(nil),                // 8: wheelwork.v1.Routing
-	(*Fanout)(nil),                 // 9: wheelwork.v1.Fanout
-	(*Dependency)(nil),             // 10: wheelwork.v1.Dependency
-	(*EventTrigger)(nil),           // 11: wheelwork.v1.EventTrigger
-	(*Workflow)(nil),               // 12: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 13: wheelwork.v1.Node
-	(*NodeState)(nil),              // 14: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 15: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 16: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 17: wheelwork.v1.Run
-	(*Attempt)(nil),                // 18: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 19: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 20: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 21: wheelwork.v1.ApplyJobRequest
-	(*CreateJobRequest)(nil),       // 22: wheelwork.v1.CreateJobRequest
-	(*Refusal)(nil),                // 23: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 24: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 25: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 26: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 27: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 28: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 29: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 30: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 31: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 32: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 33: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 34: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 35: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 36: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 37: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 38: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 39: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 40: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 41: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 42: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 43: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 44: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 45: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 46: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 47: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 48: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 49: wheelwork.v1.TerminateRunRequest
-	(*DeleteRunRequest)(nil),       // 50: wheelwork.v1.DeleteRunRequest
-	(*DeleteRunResponse)(nil),      // 51: wheelwork.v1.DeleteRunResponse
-	(*RetryRunRequest)(nil),        // 52: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 53: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 54: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 55: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 56: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 57: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 58: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 59: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 60: wheelwork.v1.ReadLogRequest
-	nil,                            // 61: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 62: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 63: wheelwork.v1.EventTrigger.MatchEntry
-	nil,                            // 64: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 65: wheelwork.v1.Refusal.Problem
-	nil,                            // 66: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 67: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 68: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 69: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 70: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 71: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 72: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 73: wheelwork.v1.HTTPCall
+	(*JobPause)(nil),               // 1: wheelwork.v1.JobPause
+	(*Limits)(nil),                 // 2: wheelwork.v1.Limits
+	(*Handler)(nil),                // 3: wheelwork.v1.Handler
+	(*Schedule)(nil),               // 4: wheelwork.v1.Schedule
+	(*Daily)(nil),                  // 5: wheelwork.v1.Daily
+	(*Misfire)(nil),                // 6: wheelwork.v1.Misfire
+	(*Overlap)(nil),                // 7: wheelwork.v1.Overlap
+	(*Rate)(nil),                   // 8: wheelwork.v1.Rate
+	(*Routing)(nil),                // 9: wheelwork.v1.Routing
+	(*Fanout)(nil),                 // 10: wheelwork.v1.Fanout
+	(*Dependency)(nil),             // 11: wheelwork.v1.Dependency
+	(*EventTrigger)(nil),           // 12: wheelwork.v1.EventTrigger
+	(*Workflow)(nil),               // 13: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 14: wheelwork.v1.Node
+	(*NodeState)(nil),              // 15: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 16: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 17: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 18: wheelwork.v1.Run
+	(*Attempt)(nil),                // 19: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 20: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 21: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 22: wheelwork.v1.ApplyJobRequest
+	(*CreateJobRequest)(nil),       // 23: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 24: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 25: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 26: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 27: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 28: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 29: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 30: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 31: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 32: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 33: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 34: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 35: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 36: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 37: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 38: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 39: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 40: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 41: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 42: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 43: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 44: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 45: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 46: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 47: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 48: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 49: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 50: wheelwork.v1.TerminateRunRequest
+	(*DeleteRunRequest)(nil),       // 51: wheelwork.v1.DeleteRunRequest
+	(*DeleteRunResponse)(nil),      // 52: wheelwork.v1.DeleteRunResponse
+	(*RetryRunRequest)(nil),        // 53: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 54: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 55: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 56: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 57: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 58: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 59: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 60: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 61: wheelwork.v1.ReadLogRequest
+	nil,                            // 62: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 63: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 64: wheelwork.v1.EventTrigger.MatchEntry
+	nil,                            // 65: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 66: wheelwork.v1.Refusal.Problem
+	nil,                            // 67: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 68: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 69: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 70: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 71: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 72: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 73: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 74: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
-	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
-	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	15, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	61, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
-	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
-	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
-	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
-	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
-	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	11, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
-	72, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	72, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	72, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	16, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	12, // 15: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	1,  // 16: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	62, // 17: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	73, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	4,  // 19: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	63, // 20: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
-	13, // 21: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	72, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	72, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	72, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	72, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	72, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	72, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	19, // 29: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	18, // 30: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	72, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	14, // 32: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	64, // 33: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	72, // 34: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	72, // 35: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	72, // 36: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	72, // 37: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 38: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 39: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 40: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	65, // 41: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 42: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	66, // 43: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 44: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	72, // 45: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	72, // 46: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	72, // 47: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	72, // 48: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	67, // 49: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	68, // 50: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	72, // 51: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	38, // 52: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	38, // 53: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	69, // 54: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	72, // 55: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 56: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	17, // 57: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	70, // 58: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	72, // 59: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 60: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	58, // 61: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	57, // 62: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	71, // 63: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	57, // 64: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	21, // 65: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	22, // 66: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	25, // 67: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	26, // 68: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	28, // 69: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	30, // 70: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	31, // 71: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	32, // 72: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	33, // 73: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	34, // 74: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	36, // 75: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	39, // 76: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	40, // 77: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	41, // 78: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	43, // 79: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	45, // 80: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	46, // 81: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	48, // 82: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	49, // 83: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	52, // 84: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 85: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	53, // 86: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	55, // 87: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	59, // 88: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	60, // 89: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	24, // 90: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	24, // 91: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 92: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	27, // 93: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	29, // 94: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 95: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 96: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	17, // 97: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 98: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	35, // 99: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	37, // 100: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	38, // 101: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	38, // 102: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	42, // 103: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	44, // 104: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	17, // 105: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	47, // 106: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	17, // 107: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	17, // 108: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	17, // 109: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 110: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	54, // 111: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	56, // 112: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	17, // 113: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	20, // 114: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	90, // [90:115] is the sub-list for method output_type
-	65, // [65:90] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	3,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
+	4,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
+	16, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	62, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	6,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	7,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	8,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	9,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	10, // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	11, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	12, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	73, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	73, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	73, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	17, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	1,  // 15: wheelwork.v1.Job.pause:type_name -> wheelwork.v1.JobPause
+	13, // 16: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	2,  // 17: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	73, // 18: wheelwork.v1.JobPause.since:type_name -> google.protobuf.Timestamp
+	73, // 19: wheelwork.v1.JobPause.until:type_name -> google.protobuf.Timestamp
+	63, // 20: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	74, // 21: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	5,  // 22: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	64, // 23: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	14, // 24: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	73, // 25: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	73, // 26: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	73, // 27: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	73, // 28: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	73, // 29: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	73, // 30: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	73, // 31: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	20, // 32: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	19, // 33: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	73, // 34: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	15, // 35: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	65, // 36: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	73, // 37: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	73, // 38: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	73, // 39: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	73, // 40: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	73, // 41: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 42: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 43: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	66, // 44: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 45: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	67, // 46: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 47: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	73, // 48: wheelwork.v1.PauseJobRequest.until:type_name -> google.protobuf.Timestamp
+	73, // 49: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	73, // 50: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	73, // 51: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	73, // 52: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	68, // 53: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	73, // 54: wheelwork.v1.BulkJobsRequest.until:type_name -> google.protobuf.Timestamp
+	69, // 55: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	73, // 56: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	39, // 57: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	39, // 58: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	70, // 59: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	73, // 60: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	73, // 61: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	18, // 62: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	71, // 63: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	73, // 64: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	73, // 65: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	59, // 66: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	58, // 67: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	72, // 68: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	58, // 69: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	22, // 70: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	23, // 71: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	26, // 72: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	27, // 73: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	29, // 74: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	31, // 75: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	32, // 76: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	33, // 77: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	34, // 78: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	35, // 79: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	37, // 80: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	40, // 81: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	41, // 82: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	42, // 83: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	44, // 84: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	46, // 85: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	47, // 86: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	49, // 87: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	50, // 88: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	53, // 89: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	51, // 90: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	54, // 91: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	56, // 92: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	60, // 93: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	61, // 94: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	25, // 95: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	25, // 96: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 97: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	28, // 98: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	30, // 99: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 100: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 101: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	18, // 102: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 103: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	36, // 104: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	38, // 105: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	39, // 106: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	39, // 107: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	43, // 108: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	45, // 109: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	18, // 110: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	48, // 111: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	18, // 112: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	18, // 113: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	18, // 114: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	52, // 115: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	55, // 116: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	57, // 117: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	18, // 118: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	21, // 119: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	95, // [95:120] is the sub-list for method output_type
+	70, // [70:95] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5717,15 +5898,15 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[27].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

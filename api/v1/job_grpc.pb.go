@@ -54,7 +54,8 @@ type JobsClient interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
-	// PauseJob stops the schedule of a job. Triggers still work.
+	// PauseJob stops the schedule of a job, or replaces its pause. Triggers still work. The server
+	// resumes the job at the end of the pause, if it has one.
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
@@ -210,7 +211,8 @@ type JobsServer interface {
 	// other jobs depend on the job or have it as a node, the call fails with
 	// FAILED_PRECONDITION and a Refusal that names them, unless force is set.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
-	// PauseJob stops the schedule of a job. Triggers still work.
+	// PauseJob stops the schedule of a job, or replaces its pause. Triggers still work. The server
+	// resumes the job at the end of the pause, if it has one.
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
 	// ResumeJob starts the schedule of a paused job again.
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)

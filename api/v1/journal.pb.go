@@ -5096,7 +5096,9 @@ type Accepted struct {
 	// kept are, for a retried workflow, the nodes that it may keep and the nested workflows
 	// that continue.
 	Kept          []*NodeRow `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`
-	By            string     `protobuf:"bytes,15,opt,name=by,proto3" json:"by,omitempty"` // the caller that requested the run; "": none did
+	By            string     `protobuf:"bytes,15,opt,name=by,proto3" json:"by,omitempty"`                             // the caller that requested the run; "": none did
+	Host          string     `protobuf:"bytes,16,opt,name=host,proto3" json:"host,omitempty"`                         // the only host that may execute the run, by id; "": any that fits
+	FromNode      string     `protobuf:"bytes,17,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"` // of a retried workflow: kept is without this node, which runs again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5239,6 +5241,20 @@ func (x *Accepted) GetKept() []*NodeRow {
 func (x *Accepted) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *Accepted) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Accepted) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
 	}
 	return ""
 }
@@ -5531,6 +5547,7 @@ type RunRow struct {
 	Labels           map[string]string `protobuf:"bytes,77,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the job when the run was accepted
 	TriggeredBy      string            `protobuf:"bytes,78,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`                                              // the caller that requested it
 	PayloadDeletedMs int64             `protobuf:"varint,79,opt,name=payload_deleted_ms,json=payloadDeletedMs,proto3" json:"payload_deleted_ms,omitempty"`                            // of a run whose input, output and log lines were deleted
+	FromNode         string            `protobuf:"bytes,92,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`                                                       // as in Accepted
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5941,6 +5958,13 @@ func (x *RunRow) GetPayloadDeletedMs() int64 {
 		return x.PayloadDeletedMs
 	}
 	return 0
+}
+
+func (x *RunRow) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
 }
 
 // MapRow is the state that a run that maps has about its parts, in addition to their
@@ -8163,7 +8187,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"updated_ms\x18\x04 \x01(\x03R\tupdatedMs\x12\x16\n" +
 	"\x06sealed\x18\x05 \x01(\fR\x06sealed\"#\n" +
 	"\rCheckpointRow\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xb2\x03\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xe3\x03\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -8182,7 +8206,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"planned_ms\x182 \x01(\x03R\tplannedMs\x12#\n" +
 	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12)\n" +
 	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\x12\x0e\n" +
-	"\x02by\x18\x0f \x01(\tR\x02by\"\x99\x01\n" +
+	"\x02by\x18\x0f \x01(\tR\x02by\x12\x12\n" +
+	"\x04host\x18\x10 \x01(\tR\x04host\x12\x1b\n" +
+	"\tfrom_node\x18\x11 \x01(\tR\bfromNode\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
@@ -8216,7 +8242,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xbf\f\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xdc\f\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -8281,7 +8307,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"only_hosts\x18L \x03(\tR\tonlyHosts\x128\n" +
 	"\x06labels\x18M \x03(\v2 .wheelwork.v1.RunRow.LabelsEntryR\x06labels\x12!\n" +
 	"\ftriggered_by\x18N \x01(\tR\vtriggeredBy\x12,\n" +
-	"\x12payload_deleted_ms\x18O \x01(\x03R\x10payloadDeletedMs\x1a9\n" +
+	"\x12payload_deleted_ms\x18O \x01(\x03R\x10payloadDeletedMs\x12\x1b\n" +
+	"\tfrom_node\x18\\ \x01(\tR\bfromNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +

@@ -44,8 +44,9 @@ type StartOperationRequest struct {
 	// started, as long as the server has it. The runs that jobs.run starts have keys that are
 	// derived from it, so that the same operation, started again within ten minutes, starts
 	// none of them twice. "": the id of the operation.
-	IdempotencyKey string `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	DryRun         bool   `protobuf:"varint,11,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only count
+	IdempotencyKey string                 `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	DryRun         bool                   `protobuf:"varint,11,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only count
+	Until          *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=until,proto3" json:"until,omitempty"`                  // for jobs.pause: when the jobs resume; unset: until they are resumed. The note is the reason
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -155,6 +156,13 @@ func (x *StartOperationRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *StartOperationRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 // JobChanges are new values of fields of jobs. A field that is not set stays.
@@ -724,7 +732,7 @@ var File_v1_operation_proto protoreflect.FileDescriptor
 
 const file_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x12v1/operation.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xe5\x02\n" +
+	"\x12v1/operation.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\x97\x03\n" +
 	"\x15StartOperationRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x121\n" +
@@ -737,7 +745,8 @@ const file_v1_operation_proto_rawDesc = "" +
 	"\x04note\x18\t \x01(\tR\x04note\x12'\n" +
 	"\x0fidempotency_key\x18\n" +
 	" \x01(\tR\x0eidempotencyKey\x12\x17\n" +
-	"\adry_run\x18\v \x01(\bR\x06dryRun\"\x9c\x02\n" +
+	"\adry_run\x18\v \x01(\bR\x06dryRun\x120\n" +
+	"\x05until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9c\x02\n" +
 	"\n" +
 	"JobChanges\x12\x19\n" +
 	"\x05owner\x18\x01 \x01(\tH\x00R\x05owner\x88\x01\x01\x12<\n" +
@@ -827,37 +836,38 @@ var file_v1_operation_proto_goTypes = []any{
 	nil,                              // 9: wheelwork.v1.JobChanges.LabelsEntry
 	(*ListRunsRequest)(nil),          // 10: wheelwork.v1.ListRunsRequest
 	(*ListJobsRequest)(nil),          // 11: wheelwork.v1.ListJobsRequest
-	(*Run)(nil),                      // 12: wheelwork.v1.Run
-	(*Job)(nil),                      // 13: wheelwork.v1.Job
-	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),    // 12: google.protobuf.Timestamp
+	(*Run)(nil),                      // 13: wheelwork.v1.Run
+	(*Job)(nil),                      // 14: wheelwork.v1.Job
 }
 var file_v1_operation_proto_depIdxs = []int32{
 	10, // 0: wheelwork.v1.StartOperationRequest.runs:type_name -> wheelwork.v1.ListRunsRequest
 	11, // 1: wheelwork.v1.StartOperationRequest.jobs:type_name -> wheelwork.v1.ListJobsRequest
 	1,  // 2: wheelwork.v1.StartOperationRequest.set:type_name -> wheelwork.v1.JobChanges
-	9,  // 3: wheelwork.v1.JobChanges.labels:type_name -> wheelwork.v1.JobChanges.LabelsEntry
-	3,  // 4: wheelwork.v1.StartOperationResponse.operation:type_name -> wheelwork.v1.Operation
-	12, // 5: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
-	13, // 6: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
-	14, // 7: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
-	14, // 8: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	0,  // 9: wheelwork.v1.Operation.request:type_name -> wheelwork.v1.StartOperationRequest
-	3,  // 10: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
-	0,  // 11: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
-	4,  // 12: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
-	5,  // 13: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
-	7,  // 14: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
-	8,  // 15: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
-	2,  // 16: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
-	6,  // 17: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	6,  // 18: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	3,  // 19: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
-	3,  // 20: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	12, // 3: wheelwork.v1.StartOperationRequest.until:type_name -> google.protobuf.Timestamp
+	9,  // 4: wheelwork.v1.JobChanges.labels:type_name -> wheelwork.v1.JobChanges.LabelsEntry
+	3,  // 5: wheelwork.v1.StartOperationResponse.operation:type_name -> wheelwork.v1.Operation
+	13, // 6: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
+	14, // 7: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
+	12, // 8: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
+	12, // 9: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	0,  // 10: wheelwork.v1.Operation.request:type_name -> wheelwork.v1.StartOperationRequest
+	3,  // 11: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
+	0,  // 12: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
+	4,  // 13: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
+	5,  // 14: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
+	7,  // 15: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
+	8,  // 16: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
+	2,  // 17: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
+	6,  // 18: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	6,  // 19: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	3,  // 20: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
+	3,  // 21: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_v1_operation_proto_init() }

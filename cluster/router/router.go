@@ -145,6 +145,9 @@ func (r *Router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 	case *apiv1.UncordonHostRequest:
 		return changeHost(ctx, r, m.MethodName, q, apiv1.ClusterClient.UncordonHost)
 	case *apiv1.TriggerJobRequest, *apiv1.RetryRunRequest, *apiv1.BulkJobsRequest:
+		if err := knowsHost(ctx, r, q); err != nil {
+			return nil, err
+		}
 		ctx, once := sched.WithOnce(ctx, time.Now())
 		resp, err := r.route(ctx, service, m, method, req)
 		if q, ok := q.(*apiv1.TriggerJobRequest); ok && AddressIn(err) != "" && (once.Tried() || q.IdempotencyKey == "") {
@@ -685,6 +688,22 @@ func (r *Router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*a
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Id, b.Id))
 	})
 	return all, nil
+}
+
+// knowsHost returns an error if a retry names a host that works for no partition.
+func knowsHost(ctx context.Context, r *Router, req any) error {
+	q, ok := req.(*apiv1.RetryRunRequest)
+	if !ok || q.Host == "" {
+		return nil
+	}
+	all, err := r.listHosts(ctx, &apiv1.ListHostsRequest{})
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all.Hosts, func(h *apiv1.Host) bool { return h.Id == q.Host }) {
+		return status.Errorf(codes.InvalidArgument, "there is no host with the id %q: `wheelwork host list` shows all", q.Host)
+	}
+	return nil
 }
 
 // changeHost makes a change to a host at the owners of all partitions with which it has

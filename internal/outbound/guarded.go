@@ -27,8 +27,18 @@ func (g Guard) Check(a netip.Addr) error {
 	if public.reaches(a) || private.reaches(a) && g.allows(a) || unlimited.reaches(a) && g.allows(a) {
 		return nil
 	}
-	return fmt.Errorf("%s is not a public address: the operator of the server allows networks with --egress-allow", a)
+	return NotAllowedError{a}
 }
+
+// NotAllowedError is the error of an address that the operator has not allowed.
+type NotAllowedError struct{ Addr netip.Addr }
+
+func (e NotAllowedError) Error() string {
+	return fmt.Sprintf("%s is not a public address: the operator of the server allows networks with --egress-allow", e.Addr)
+}
+
+// NotAllowed says that another attempt is useless until the operator allows the address.
+func (NotAllowedError) NotAllowed() bool { return true }
 
 func (g Guard) allows(a netip.Addr) bool {
 	return slices.ContainsFunc(g.Allow, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -26,6 +27,10 @@ func TestGuard(t *testing.T) {
 	defer c.CloseIdleConnections()
 	if _, err := c.Get(s.URL); err == nil || !strings.Contains(err.Error(), "--egress-allow") {
 		t.Errorf("a request to this machine: %v", err)
+	}
+	var refused NotAllowedError
+	if _, err := c.Get(s.URL); !errors.As(err, &refused) || !refused.Addr.IsLoopback() {
+		t.Errorf("a request to this machine: %#v", err)
 	}
 	c = Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}.Client()
 	defer c.CloseIdleConnections()

@@ -24,6 +24,8 @@ const (
 	HostsBorrowed     = "hosts_borrowed"
 	NoHost            = "no_host"
 	NoneAble          = "none_able"
+	BoundHost         = "bound_host"
+	BoundHostUnknown  = "bound_host_unknown"
 	BehindOthers      = "behind_others"
 	OnHost            = "on_host"
 	OnLostHost        = "on_lost_host"
@@ -51,6 +53,7 @@ const (
 	QueueFull           = "queue_full"
 	Busy                = "busy"
 	OtherPart           = "other_part"
+	OtherHost           = "other_host"
 	NoSlotRate          = "no_slot_rate"
 	HoldsEnough         = "holds_enough"
 	NoSlotNotMeasured   = "no_slot_not_measured"
@@ -90,6 +93,8 @@ var english = map[string]string{
 	HostsBorrowed:       "none of the hosts that work for this partition of the cluster takes it now, and the app's other hosts have been called",
 	NoHost:              "there is no host: start one with `wheelwork host`",
 	NoneAble:            "no host may take it now",
+	BoundHost:           "only host {host} may execute it, as the retry says, and that host does not take it now",
+	BoundHostUnknown:    "only host {host} may execute it, as the retry says, and that host is not here: start it, or cancel the run",
 	BehindOthers:        "its turn has not come: other runs are before it",
 	OnHost:              "attempt {attempt} is on host {host}",
 	OnLostHost:          "attempt {attempt} is on host {host}, which is not connected: it is lost if the host is not back within {lease}",
@@ -116,6 +121,7 @@ var english = map[string]string{
 	QueueFull:           "has no free slot ({slots} of {slots} busy) and its queue is full",
 	Busy:                "takes no more tasks at the moment ({n} of {slots} slots busy)",
 	OtherPart:           "is not the host of this part of the broadcast",
+	OtherHost:           "is not the host that the retry names",
 	NoSlotRate:          "has no free slot, and the job has a rate: its runs wait at the server",
 	HoldsEnough:         "has the work that it may hold",
 	NoSlotNotMeasured:   "has no free slot, and the job was not measured yet: its runs wait at the server",

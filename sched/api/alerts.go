@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/wheelworkhq/wheelwork/alert/definition"
 	"github.com/wheelworkhq/wheelwork/alert/notification"
 	"github.com/wheelworkhq/wheelwork/alert/rule"
 	"github.com/wheelworkhq/wheelwork/alert/state"
@@ -243,6 +245,28 @@ func (a *alertsAPI) TestAlertChannel(ctx context.Context, req *apiv1.TestAlertCh
 		})
 		return m, alertError(err, app, req.Channel)
 	})
+}
+
+func (a *alertsAPI) PreviewAlert(ctx context.Context, req *apiv1.PreviewAlertRequest) (*apiv1.AlertPreview, error) {
+	app := core.AppOf(req.App)
+	d, err := core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.AlertChannel, error) {
+		if d := l.Alerts.Channel(app, req.Channel); d != nil {
+			return d, nil
+		}
+		return nil, alertError(state.ErrNoChannel, app, req.Channel)
+	})
+	if err != nil {
+		return nil, err
+	}
+	language := cmp.Or(notification.Language(req.Language), definition.LanguageOf(d))
+	p, err := definition.Preview(d, req.Event, language, time.Now())
+	if err != nil {
+		return nil, core.Invalid(err)
+	}
+	return &apiv1.AlertPreview{
+		App: app, Channel: d.Name, Kind: string(definition.KindOf(d)), Language: string(language), Event: cmp.Or(req.Event, rule.Failed),
+		Title: p.Title, Method: p.Method, Url: p.URL, Headers: p.Headers, Body: p.Body, Html: p.HTML, Note: p.Note,
+	}, nil
 }
 
 func (a *alertsAPI) RetryAlertDelivery(ctx context.Context, req *apiv1.RetryAlertDeliveryRequest) (*apiv1.AlertDelivery, error) {

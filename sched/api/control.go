@@ -215,6 +215,12 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	if req.Prefix == "" && len(req.Names) == 0 && len(req.Labels) == 0 && !req.All {
 		return nil, status.Error(codes.InvalidArgument, "say which jobs: by prefix, names or labels, or all of them with all")
 	}
+	if req.Action != "pause" && (req.Reason != "" || req.Until != nil) {
+		return nil, status.Errorf(codes.InvalidArgument, "reason and until go with the action pause, and the action is %s", req.Action)
+	}
+	if err := core.CheckPause(req.Reason, req.Until, time.Now()); err != nil {
+		return nil, err
+	}
 	if len(req.Names) > bulkPage {
 		return nil, status.Errorf(codes.InvalidArgument, "%d names, the limit is %d", len(req.Names), bulkPage)
 	}
@@ -269,12 +275,12 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 // bulkActions has the actions of BulkJobs by name. Each acts on the job that t names; only
 // the action trigger uses the other fields of t.
 var bulkActions = map[string]func(l *core.Loop, req *apiv1.BulkJobsRequest, t *core.Trigger) error{
-	"pause": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {
-		_, err := l.Commands.PauseJob(t.App, t.Name, true)
+	"pause": func(l *core.Loop, req *apiv1.BulkJobsRequest, t *core.Trigger) error {
+		_, err := l.Commands.PauseJob(t.App, t.Name, req.Reason, req.Until)
 		return err
 	},
 	"resume": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {
-		_, err := l.Commands.PauseJob(t.App, t.Name, false)
+		_, err := l.Commands.ResumeJob(t.App, t.Name)
 		return err
 	},
 	"trigger": func(l *core.Loop, _ *apiv1.BulkJobsRequest, t *core.Trigger) error {
@@ -421,7 +427,7 @@ func (a *runsAPI) retryAll(ctx context.Context, app string, runs []*apiv1.Run, d
 		g.Go(func() error {
 			id, err := parseRun(r.Id)
 			if err == nil && ctx.Err() == nil {
-				_, err = a.retry(ctx, app, id, func(t *core.Trigger) { t.SetKey("bulk retry of " + r.Id) })
+				_, err = a.retry(ctx, app, id, core.RetryChoice{}, func(t *core.Trigger) { t.SetKey("bulk retry of " + r.Id) })
 			}
 			if ctx.Err() != nil {
 				return status.FromContextError(ctx.Err()).Err()
@@ -468,7 +474,8 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		return nil, err
 	}
 	once := onceOf(ctx)
-	return a.retry(ctx, core.AppOf(req.App), id, func(t *core.Trigger) {
+	pick := core.RetryChoice{FromNode: req.FromNode, Module: req.Module, Host: req.Host}
+	return a.retry(ctx, core.AppOf(req.App), id, pick, func(t *core.Trigger) {
 		if req.IdempotencyKey != "" {
 			t.SetKey(req.IdempotencyKey)
 		}
@@ -477,7 +484,7 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 }
 
 // retry makes a new run of an ended one. identify sets the key or the id of the new run.
-func (a *runsAPI) retry(ctx context.Context, app string, id job.RunID, identify func(*core.Trigger)) (*apiv1.Run, error) {
+func (a *runsAPI) retry(ctx context.Context, app string, id job.RunID, pick core.RetryChoice, identify func(*core.Trigger)) (*apiv1.Run, error) {
 	r, err := a.s.run(ctx, app, id)
 	switch {
 	case err != nil:
@@ -511,14 +518,17 @@ func (a *runsAPI) retry(ctx context.Context, app string, id job.RunID, identify 
 	}
 	t := &core.Trigger{
 		App: app, Name: r.Job, Why: job.ByRetry, Cause: id, TraceParent: TraceParent(ctx),
-		HasInput: true, Input: inputOf(r),
+		HasInput: true, Input: inputOf(r), Pick: pick,
 	}
 	if of.Parts > 0 && of.PartsFailed > 0 {
 		if t.Redo, err = a.s.redoOf(ctx, &under{app, had, of}); err != nil {
 			return nil, err
 		}
 	}
-	if len(r.Nodes) > 0 && r.State != string(job.Succeeded) {
+	if pick.FromNode != "" && len(r.Nodes) == 0 {
+		return nil, status.Errorf(codes.InvalidArgument, "from_node is %q, but run %s has no nodes: it is not of a workflow, or ended before its first node", pick.FromNode, r.Id)
+	}
+	if len(r.Nodes) > 0 && (r.State != string(job.Succeeded) || pick.FromNode != "") {
 		if err := a.s.loop.CaughtUp(ctx); err != nil {
 			return nil, err
 		}

@@ -65,15 +65,15 @@ func (a *jobsAPI) DeleteJob(ctx context.Context, req *apiv1.DeleteJobRequest) (*
 }
 
 func (a *jobsAPI) PauseJob(ctx context.Context, req *apiv1.PauseJobRequest) (*apiv1.Job, error) {
-	return a.pause(ctx, req.App, req.Name, true)
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Job, error) {
+		return l.Commands.PauseJob(core.AppOf(req.App), req.Name, req.Reason, req.Until)
+	})
 }
 
 func (a *jobsAPI) ResumeJob(ctx context.Context, req *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
-	return a.pause(ctx, req.App, req.Name, false)
-}
-
-func (a *jobsAPI) pause(ctx context.Context, app, name string, pause bool) (*apiv1.Job, error) {
-	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Job, error) { return l.Commands.PauseJob(core.AppOf(app), name, pause) })
+	return core.Change(ctx, a.s.loop, func(l *core.Loop) (*apiv1.Job, error) {
+		return l.Commands.ResumeJob(core.AppOf(req.App), req.Name)
+	})
 }
 
 func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) (*apiv1.Run, error) {

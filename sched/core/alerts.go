@@ -348,6 +348,25 @@ func (al *Alerts) Take(now time.Time) (work []alerts.Work, next time.Time) {
 // TurnTime returns the time of the turn.
 func (al *Alerts) TurnTime() time.Time { return al.l.clock.now }
 
+// Firing is the number of alerts of an app that fire with a severity.
+type Firing struct {
+	App, Severity string
+	Alerts        int
+}
+
+// Firing counts the alerts that fire in each app with rules, by severity.
+func (al *Alerts) Firing() (all []Firing) {
+	for name, a := range al.l.State.apps {
+		if a.alerts == nil || len(a.alerts.state.Rules()) == 0 {
+			continue
+		}
+		for severity, n := range a.alerts.state.Firing() {
+			all = append(all, Firing{name, string(severity), n})
+		}
+	}
+	return all
+}
+
 // Read returns the alerts of an app for a call that reads them; nil: it has none.
 func (al *Alerts) Read(app string) *alerts.State {
 	a := al.l.State.apps[app]

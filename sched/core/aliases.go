@@ -49,7 +49,7 @@ func (ca *Catalog) pin(s *job.Slot, rec *apiv1.Record) {
 // pinAccepted is pin for one accepted run.
 func (ca *Catalog) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
 	a := ca.l.State.apps[s.App]
-	if a == nil || len(a.aliases()) == 0 || len(acc.Run) != len(job.RunID{}) {
+	if a == nil || len(a.aliases()) == 0 || len(acc.Run) != len(job.RunID{}) || acc.Pin != nil {
 		return
 	}
 	if x := a.aliasOf(s, acc.Job); x != nil {

@@ -1,6 +1,9 @@
 package core
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/wheelworkhq/wheelwork/access/audit"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -29,10 +32,27 @@ func (au *Audit) recorded(app string, rec *apiv1.Record) {
 func (au *Audit) accepted(j *job.Job, acc *apiv1.Accepted) {
 	switch job.Trigger(acc.Trigger) {
 	case job.ByRetry:
-		au.called("run.retried", j.Slot().App, job.RunID(acc.Cause).String())
+		if by := au.l.commits.by; by != byServer {
+			au.add(by, audit.Row{Code: "run.retried", App: j.Slot().App, Object: job.RunID(acc.Cause).String(), Message: choicesOf(j, acc)})
+		}
 	case job.ByBackfill:
 		au.called("job.backfilled", j.Slot().App, j.Name())
 	}
+}
+
+// choicesOf says what a retry has chosen for its run, for people; "": nothing.
+func choicesOf(j *job.Job, acc *apiv1.Accepted) string {
+	var all []string
+	if acc.FromNode != "" {
+		all = append(all, "from node "+acc.FromNode)
+	}
+	if p := acc.Pin; p != nil && cmp.Or(p.Alias, p.Module) != j.Module() {
+		all = append(all, "with module "+p.Module)
+	}
+	if acc.Host != "" {
+		all = append(all, "on host "+acc.Host)
+	}
+	return strings.Join(all, ", ")
 }
 
 // called adds the event of a call that changes no definition, if a caller made it.

@@ -119,6 +119,9 @@ func (cs *candidates) reasons(r *job.Run) []reason.Reason {
 	for i := range cs.list {
 		if pinned := pinnedTo(r); pinned != "" && cs.list[i].ID != pinned {
 			whys[i] = reason.New(reason.OtherPart)
+			if !r.IsPart() {
+				whys[i] = reason.New(reason.OtherHost)
+			}
 			continue
 		}
 		whys[i] = r.Policy.Route.Why(r.App, &cs.list[i], ofJob)
@@ -126,8 +129,9 @@ func (cs *candidates) reasons(r *job.Run) []reason.Reason {
 	return whys
 }
 
+// pinnedTo returns the id of the only host that may execute a run; "": any that fits.
 func pinnedTo(r *job.Run) string {
-	if r.IsPart() {
+	if r.Fan != nil {
 		return r.Fan.Pinned
 	}
 	return ""

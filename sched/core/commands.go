@@ -88,6 +88,8 @@ type JobChange struct {
 	set   *growth // what the set has added so far; nil: there is no set
 	// checked says that the definition was checked with the others of its set, and is applied.
 	checked bool
+	// pausing says that Def pauses or resumes the job. The pause of the job stays otherwise.
+	pausing bool
 	// etag is that of Def, which is not paused unless it says so; "": it was not computed.
 	etag string
 }
@@ -149,6 +151,11 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 	etag := w.etag
 	if def.Paused == nil { // operators pause jobs: an update leaves that alone
 		if def.Paused = proto.Bool(old.GetPaused()); old.GetPaused() {
+			etag = ""
+		}
+	}
+	if def.GetPaused() && !w.pausing {
+		if def.Pause = old.GetPause(); def.Pause != nil {
 			etag = ""
 		}
 	}
@@ -249,21 +256,6 @@ func (cm *Commands) planPut(j *job.Job, old *apiv1.Job, w JobChange) (*apiv1.Job
 	return put, nil
 }
 
-// PauseJob pauses or resumes a job.
-func (cm *Commands) PauseJob(app, name string, pause bool) (*apiv1.Job, error) {
-	if err := cm.l.Holds.Free(app); err != nil {
-		return nil, err
-	}
-	j := cm.l.State.Job(app, name)
-	if j == nil {
-		return nil, noJob(app, name)
-	}
-	def := job.Definition(j.Definition())
-	def.Paused = proto.Bool(pause)
-	m, _, err := cm.ApplyJob(JobChange{Def: def})
-	return m, err
-}
-
 // deleteJob deletes a job. It fails if there are namers: jobs that name it and remain.
 func (cm *Commands) deleteJob(app, name string, when Condition, namers []string) error {
 	if err := cm.l.Holds.Free(app); err != nil {
@@ -307,6 +299,7 @@ type Trigger struct {
 	Cause job.RunID
 	Redo  *Redo            // if a run with parts is retried: the parts that did not succeed
 	Kept  []*apiv1.NodeRow // if a workflow is retried: the nodes of the earlier run
+	Pick  RetryChoice      // what a retry changes for its one run
 	At    time.Time        // the planned time of the run; zero: now
 	job   *job.Job         // looked up in the same turn; nil: not looked up yet
 }
@@ -373,6 +366,11 @@ func (cm *Commands) TriggerJob(t *Trigger) (id job.RunID, duplicate bool, err er
 	}
 	if err := cm.l.limits.mayAccept(ownerOf(j.Slot()), len(t.Input), 1); err != nil {
 		return id, false, err
+	}
+	if t.Pick != (RetryChoice{}) {
+		if err := t.Pick.apply(cm.l, j, id, acc); err != nil {
+			return id, false, err
+		}
 	}
 	acc.Run = append(cm.acceptedID[:0], id[:]...)
 	cm.l.commits.accept(j, acc)

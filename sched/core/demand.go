@@ -57,8 +57,8 @@ func (de *Demand) HostDemand() HostDemand {
 		}
 	}
 	for _, r := range de.l.Dispatcher.unplaceable {
-		if looked[r.App]++; looked[r.App] > demandRuns || !de.l.timing.due(r) || de.l.Sessions.maybeDispatched(r) || de.another(r) {
-			continue
+		if looked[r.App]++; looked[r.App] > demandRuns || !de.l.timing.due(r) || de.l.Sessions.maybeDispatched(r) || de.another(r) || de.l.Sessions.hosts[pinnedTo(r)] != nil {
+			continue // further hosts would not take it
 		}
 		w := waits[r.App]
 		w.hopeless = w.hopeless || de.hopeless(r)

@@ -95,6 +95,9 @@ func (di *dispatcher) explainHosts(r *job.Run, resp *apiv1.ExplainRunResponse) r
 	if called := di.l.Demand.called(r); !called.None() {
 		return called
 	}
+	if host := pinnedTo(r); host != "" && !r.IsPart() {
+		return di.l.Sessions.whyBound(host)
+	}
 	if len(cs.list) == 0 {
 		return reason.New(reason.NoHost)
 	}
@@ -147,6 +150,15 @@ func (di *dispatcher) whyNot(h *hosts.Host, r *job.Run) reason.Reason {
 		return reason.New(reason.ReservedNotMeasured)
 	}
 	return reason.New(reason.ReservedSlow)
+}
+
+// whyBound returns why a run waits that only one host may execute, and that this host does not take.
+func (se *Sessions) whyBound(id string) reason.Reason {
+	h := se.hosts[id]
+	if h == nil {
+		return reason.New(reason.BoundHostUnknown, "host", id)
+	}
+	return reason.New(reason.BoundHost, "host", h.Hello.Name)
 }
 
 // whyRunning returns where a run is that a host has, and what it waits for.

@@ -17,7 +17,7 @@ import (
 // This file has the pauses of apps. A pause ends without a record: whether it lasts follows from
 // its end and the clock (ADR 68).
 
-// CheckPause checks a pause of an app.
+// CheckPause checks a pause of an app or of a job.
 func CheckPause(reason string, until *timestamppb.Timestamp, now time.Time) error {
 	switch {
 	case len(reason) > maxNote:

@@ -230,6 +230,7 @@ func (tm *timing) rebuildTimers() {
 				if j.NextMs > 0 {
 					tm.plan(j)
 				}
+				tm.resumes(j)
 			}
 			for r := range s.Runs.All() {
 				lag := tm.ahead.lag(r)

@@ -248,8 +248,10 @@ func (s *scenario) do(verb, rest string) {
 			s.t.Fatal(err)
 		}
 		s.call(func(l *Loop) error { _, _, err := l.Commands.TriggerJob(tr); return err })
-	case "pause", "resume":
-		s.call(func(l *Loop) error { _, err := l.Commands.PauseJob(scenarioApp, word, verb == "pause"); return err })
+	case "pause":
+		s.call(func(l *Loop) error { _, err := l.Commands.PauseJob(scenarioApp, word, "", nil); return err })
+	case "resume":
+		s.call(func(l *Loop) error { _, err := l.Commands.ResumeJob(scenarioApp, word); return err })
 	case "skip-next":
 		s.call(func(l *Loop) error { _, err := l.Commands.SkipNext(scenarioApp, word); return err })
 	case "delete":

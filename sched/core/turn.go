@@ -209,6 +209,9 @@ func (l *Loop) perform(e *job.Effect) {
 		if e.Job.Current() && e.Job.NextMs > 0 {
 			l.timing.plan(e.Job)
 		}
+		l.timing.resumes(e.Job)
+	case job.JobChanged:
+		l.timing.resumes(e.Job)
 	case job.JobBounded:
 		l.admission.queueAccepted(e.Job)
 	case job.RunArmed:

@@ -58,9 +58,19 @@ func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.R
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case r.GetFromNode() != "":
+		return nil, status.Errorf(codes.InvalidArgument, "from_node is %q, but run %s has no nodes", r.GetFromNode(), old.GetId())
+	case r.GetHost() != "" && r.GetHost() != "sdktest":
+		return nil, status.Errorf(codes.InvalidArgument, "there is no host with the id %q", r.GetHost())
+	}
 	run, err := s.retryLocked(old)
 	if err != nil {
 		return nil, err
+	}
+	run.BoundHost = r.GetHost()
+	if r.GetModule() != "" {
+		run.Module = r.GetModule()
 	}
 	return proto.CloneOf(run.Run), nil
 }

@@ -26,8 +26,8 @@ type commands struct {
 // Command returns the command "alert".
 func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 	c := &commands{printer, server}
-	cmd := command.Group("alert", "Show, acknowledge and silence alerts, test channels, follow deliveries",
-		c.list(), c.acknowledge(), c.silence(), c.test(), c.deliveries(), c.retry(), c.rules(), c.channels())
+	cmd := command.Group("alert", "Show, acknowledge and silence alerts, preview and test channels, follow deliveries",
+		c.list(), c.acknowledge(), c.silence(), c.preview(), c.test(), c.deliveries(), c.retry(), c.rules(), c.channels())
 	cmd.Long = cmd.Short + `.
 
 A rule says which events become alerts, and a channel where notifications go. Both are

@@ -191,24 +191,36 @@ handler may still be running: use this for a host that does not react.`,
 
 func (c *commands) retry() *cobra.Command {
 	var wait bool
+	with := sdk.RunRetry{}
 	cmd := &cobra.Command{
 		Use:   "retry ID",
 		Short: "Repeat a run that has ended, with the same input",
 		Long: `Repeat a run that has ended, with the same input and the definition that the job has
-now. Of a run with parts, only the parts that did not succeed are repeated. With
---wait the exit code is 1 unless the new run succeeded.`,
+now. Of a run with parts, only the parts that did not succeed are repeated, and of a
+workflow the nodes that did not succeed and those after them. With --wait the exit code
+is 1 unless the new run succeeded.
+
+--from-node names a node of a workflow that is repeated with all nodes after it, even if
+they succeeded. --module takes another version or alias of the job's module for this one
+run, and --host binds the run to one host, by its id.`,
 		Example: `  wheelwork run retry 01K9… --wait
+  wheelwork run retry 01K9… --from-node check
+  wheelwork run retry 01K9… --module totals@1.4 --host 3f2a…
   wheelwork run list --state unsuccessful -o jsonl | jq -r .id | xargs -n1 wheelwork run retry`,
 		Args: command.Arguments("ID"),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the new run")
+	cmd.Flags().StringVar(&with.FromNode, "from-node", "", "of a workflow: repeat this node and all nodes after it")
+	cmd.Flags().StringVar(&with.Module, "module", "", "another version or alias of the job's module for this run, as name@version")
+	cmd.Flags().StringVar(&with.Host, "host", "", "the id of the only host that may execute the run")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		connected := c.Call
 		if wait {
 			connected = c.Wait
 		}
 		return connected(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
-			run, err := client.RetryRun(ctx, c.App, args[0])
+			with.App, with.Run = c.App, args[0]
+			run, err := client.RetryRunWith(ctx, with)
 			switch {
 			case err != nil:
 				return err

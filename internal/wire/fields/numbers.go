@@ -97,6 +97,8 @@ const (
 	AcceptedPriority    = 12
 	AcceptedKept        = 13
 	AcceptedBy          = 15
+	AcceptedHost        = 16
+	AcceptedFromNode    = 17
 	AcceptedPin         = 40
 	AcceptedPlannedMs   = 50
 )
@@ -201,6 +203,7 @@ const (
 	RunRowLabels           = 77
 	RunRowTriggeredBy      = 78
 	RunRowPayloadDeletedMs = 79
+	RunRowFromNode         = 92
 )
 
 // The fields of apiv1.AttemptRow.
@@ -296,6 +299,7 @@ const (
 	JobChangedBy   = 33
 	JobOwner       = 34
 	JobTrigger     = 35
+	JobPause       = 40
 )
 
 // The fields of apiv1.Schedule.
