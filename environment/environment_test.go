@@ -240,6 +240,10 @@ channels: [ops]
 	if s := environment.Secrets(got); !slices.Equal(s, []string{"s"}) {
 		t.Errorf("secrets: %v", s)
 	}
+	others := parse(t, "kind: EventSource\nname: shop\nsecret: {secret: key}\n---\nkind: AlertChannel\nname: hook\nwebhook: {url: 'https://hooks.example/x', secret: {secret: signing}}\n")
+	if s := environment.Secrets(others); !slices.Equal(s, []string{"key", "signing"}) {
+		t.Errorf("secrets of other kinds: %v", s)
+	}
 	if _, err := environment.Select(all, []string{"none"}); err == nil {
 		t.Error("a job that does not exist is selected")
 	}

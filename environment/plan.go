@@ -260,6 +260,19 @@ func (p *Plan) Count(result string) (n int) {
 	return n
 }
 
+// Fingerprint is equal for plans that change the same objects in the same way and keep the same ones.
+func (p *Plan) Fingerprint() string {
+	same := Plan{Changes: slices.Clone(p.Changes), Kept: p.Kept, Problems: p.Problems}
+	for i := range same.Changes {
+		same.Changes[i].Live, same.Changes[i].Fires = 0, nil
+	}
+	sum, err := same.sum()
+	if err != nil {
+		return err.Error()
+	}
+	return sum
+}
+
 // Seal computes the hash.
 func (p *Plan) Seal() error {
 	sum, err := p.sum()

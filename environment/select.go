@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/document"
@@ -120,12 +121,34 @@ func Versions(definitions []*document.Document) (versions []string) {
 // Secrets returns the names of the secrets that definitions name, sorted.
 func Secrets(definitions []*document.Document) (names []string) {
 	for _, d := range definitions {
-		if g, ok := d.Spec.(*apiv1.ModuleGrants); ok {
-			names = append(names, g.GetGrants().GetSecrets()...)
-		}
+		addSecrets(d.Spec.ProtoReflect(), &names)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// addSecrets adds the secrets that a message names: in a field secret with one name, or secrets with several.
+func addSecrets(m protoreflect.Message, names *[]string) {
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		text := field.Kind() == protoreflect.StringKind
+		switch {
+		case field.IsMap():
+		case text && field.Name() == "secret" && !field.IsList():
+			*names = append(*names, v.String())
+		case text && field.Name() == "secrets" && field.IsList():
+			for i := range v.List().Len() {
+				*names = append(*names, v.List().Get(i).String())
+			}
+		case field.Kind() != protoreflect.MessageKind:
+		case field.IsList():
+			for i := range v.List().Len() {
+				addSecrets(v.List().Get(i).Message(), names)
+			}
+		default:
+			addSecrets(v.Message(), names)
+		}
+		return true
+	})
 }
 
 // Capabilities returns what a version imports and requests and none of the others does, sorted.

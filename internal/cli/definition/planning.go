@@ -559,15 +559,17 @@ func (p *planning) checkGates(ctx context.Context, plan *environment.Plan, defin
 		return nil
 	}
 	soak, _ := time.ParseDuration(plan.Gates.Soak) // it was checked
+	updated := map[string]time.Time{}
+	for _, d := range p.wanted {
+		if job, ok := d.Spec.(*sdk.Job); ok {
+			updated[d.Name] = job.GetUpdatedAt().AsTime()
+		}
+	}
 	for _, d := range definitions {
 		if d.Kind.Name != document.DefaultKind || soak == 0 && plan.Gates.LastGreen == 0 {
 			continue
 		}
-		job, err := p.source.client.Job(ctx, p.source.server.App, d.Name)
-		if err != nil {
-			return p.source.server.In(err)
-		}
-		if age := time.Since(job.GetUpdatedAt().AsTime()); age < soak {
+		if age := time.Since(updated[d.Name]); age < soak {
 			refuse("job %s was changed %v ago in %s, and the gate soak wants %v", d.Name, age.Round(time.Second), p.from, soak)
 		}
 		if err := p.lastGreen(ctx, plan, d.Name, refuse); err != nil {

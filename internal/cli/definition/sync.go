@@ -19,7 +19,7 @@ type syncing struct {
 	report, apply bool
 	once          bool
 	interval      time.Duration
-	last          string // what the last round has noted
+	last          string // what the last round has shown
 }
 
 // leastInterval bounds how often the definitions of both sides are read.
@@ -32,7 +32,7 @@ func (c *commands) sync() *cobra.Command {
 		Short: "Keep an environment as a folder of documents says",
 		Long: `Compare an environment with a folder of documents at each interval, with the overlay of the
 environment: for a folder that another program updates, as a working copy of a repository.
---report notes the differences. --apply makes the changes, all of them or none, and --prune also deletes
+--report shows the differences, when they are other ones than in the round before. --apply makes the changes, all of them or none, and --prune also deletes
 what no document names, with --owner only definitions with that label. A folder with a mistake
 or without a document changes nothing. The command goes on after an error, and ends with an interrupt.
 
@@ -44,7 +44,7 @@ With --once it makes one round: then the exit code is 0 when nothing differs or 
 		Annotations: command.Compares,
 	}
 	cmd.Flags().StringVar(&s.dir, "dir", "", "`folder` with documents (required)")
-	cmd.Flags().BoolVar(&s.report, "report", false, "note the differences, and change nothing")
+	cmd.Flags().BoolVar(&s.report, "report", false, "show the differences, and change nothing")
 	cmd.Flags().BoolVar(&s.apply, "apply", false, "make the changes")
 	cmd.Flags().BoolVar(&s.prune, "prune", false, "make the changes, and delete what no document names")
 	cmd.Flags().StringVar(&s.owner, "owner", "", "of what no document names, count the definitions with the label "+ownerLabel+" of this `name` alone")
@@ -111,7 +111,10 @@ func (s *syncing) round(ctx context.Context, cmd *cobra.Command) (*environment.P
 	}
 	defer p.close()
 	if len(plan.Changes) == 0 || s.report {
-		s.noteOnce("app " + plan.App + " at " + plan.Server + ": " + summary(plan))
+		if state := plan.Fingerprint(); state != s.last {
+			s.last = state
+			return plan, p.show(plan)
+		}
 		return plan, nil
 	}
 	if err := withoutProblems(plan); err != nil {
