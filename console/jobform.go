@@ -50,7 +50,9 @@ type formField struct {
 }
 
 // ID is the id of the field in the page.
-func (f formField) ID() string { return "form-" + strings.NewReplacer(".", "-", "_", "-").Replace(f.Path) }
+func (f formField) ID() string {
+	return "form-" + strings.NewReplacer(".", "-", "_", "-").Replace(f.Path)
+}
 
 // jobFormOf returns the form of a text. A job that exists keeps its name.
 func jobFormOf(text string, exists bool) formView {
