@@ -57,6 +57,7 @@ type Job struct {
 	Fanout     *Fanout       `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
 	Dependency *Dependency   `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
 	Trigger    *EventTrigger `protobuf:"bytes,35,opt,name=trigger,proto3" json:"trigger,omitempty"`       // starts a run for each event that fits
+	Alerts     []*JobAlert   `protobuf:"bytes,36,rep,name=alerts,proto3" json:"alerts,omitempty"`         // what becomes an alert, in addition to the alert rules of the app; at most 8
 	// Set by the server; ignored when applied, except etag.
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
@@ -250,6 +251,13 @@ func (x *Job) GetTrigger() *EventTrigger {
 	return nil
 }
 
+func (x *Job) GetAlerts() []*JobAlert {
+	if x != nil {
+		return x.Alerts
+	}
+	return nil
+}
+
 func (x *Job) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
@@ -348,6 +356,217 @@ func (x *Job) GetLimits() *Limits {
 	return nil
 }
 
+// JobAlert is an alert rule for one job, with the name job:NAME:0 for the first of the job. Its fields
+// are those of AlertRule.
+type JobAlert struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []string               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"` // about jobs and runs, and recovered
+	When          *JobAlertTimes         `protobuf:"bytes,2,opt,name=when,proto3" json:"when,omitempty"`
+	Severity      string                 `protobuf:"bytes,3,opt,name=severity,proto3" json:"severity,omitempty"`
+	Threshold     int32                  `protobuf:"varint,4,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	Window        string                 `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`
+	Wait          string                 `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	Repeat        string                 `protobuf:"bytes,7,opt,name=repeat,proto3" json:"repeat,omitempty"`
+	Silence       string                 `protobuf:"bytes,8,opt,name=silence,proto3" json:"silence,omitempty"`
+	Escalate      *AlertEscalation       `protobuf:"bytes,9,opt,name=escalate,proto3" json:"escalate,omitempty"`
+	Channels      []string               `protobuf:"bytes,10,rep,name=channels,proto3" json:"channels,omitempty"`
+	Mute          []string               `protobuf:"bytes,11,rep,name=mute,proto3" json:"mute,omitempty"`
+	Zone          string                 `protobuf:"bytes,12,opt,name=zone,proto3" json:"zone,omitempty"`
+	Language      string                 `protobuf:"bytes,13,opt,name=language,proto3" json:"language,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobAlert) Reset() {
+	*x = JobAlert{}
+	mi := &file_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAlert) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAlert) ProtoMessage() {}
+
+func (x *JobAlert) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAlert.ProtoReflect.Descriptor instead.
+func (*JobAlert) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *JobAlert) GetEvents() []string {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *JobAlert) GetWhen() *JobAlertTimes {
+	if x != nil {
+		return x.When
+	}
+	return nil
+}
+
+func (x *JobAlert) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *JobAlert) GetThreshold() int32 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+func (x *JobAlert) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *JobAlert) GetWait() string {
+	if x != nil {
+		return x.Wait
+	}
+	return ""
+}
+
+func (x *JobAlert) GetRepeat() string {
+	if x != nil {
+		return x.Repeat
+	}
+	return ""
+}
+
+func (x *JobAlert) GetSilence() string {
+	if x != nil {
+		return x.Silence
+	}
+	return ""
+}
+
+func (x *JobAlert) GetEscalate() *AlertEscalation {
+	if x != nil {
+		return x.Escalate
+	}
+	return nil
+}
+
+func (x *JobAlert) GetChannels() []string {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *JobAlert) GetMute() []string {
+	if x != nil {
+		return x.Mute
+	}
+	return nil
+}
+
+func (x *JobAlert) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *JobAlert) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+// JobAlertTimes has the times of the events that depend on one.
+type JobAlertTimes struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	LateStart         string                 `protobuf:"bytes,1,opt,name=late_start,json=lateStart,proto3" json:"late_start,omitempty"`                           // after the planned time; unset: 1 min
+	NoSuccessSince    string                 `protobuf:"bytes,2,opt,name=no_success_since,json=noSuccessSince,proto3" json:"no_success_since,omitempty"`          // required for that event
+	RunningLongerThan string                 `protobuf:"bytes,3,opt,name=running_longer_than,json=runningLongerThan,proto3" json:"running_longer_than,omitempty"` // required for that event
+	NotFinishedBy     string                 `protobuf:"bytes,4,opt,name=not_finished_by,json=notFinishedBy,proto3" json:"not_finished_by,omitempty"`             // a time of day such as 06:30, required for that event
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *JobAlertTimes) Reset() {
+	*x = JobAlertTimes{}
+	mi := &file_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAlertTimes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAlertTimes) ProtoMessage() {}
+
+func (x *JobAlertTimes) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAlertTimes.ProtoReflect.Descriptor instead.
+func (*JobAlertTimes) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JobAlertTimes) GetLateStart() string {
+	if x != nil {
+		return x.LateStart
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetNoSuccessSince() string {
+	if x != nil {
+		return x.NoSuccessSince
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetRunningLongerThan() string {
+	if x != nil {
+		return x.RunningLongerThan
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetNotFinishedBy() string {
+	if x != nil {
+		return x.NotFinishedBy
+	}
+	return ""
+}
+
 // Limits bound one attempt of a handler in a module. If the module's manifest or the host
 // also sets a limit, the smaller one applies.
 type Limits struct {
@@ -362,7 +581,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_v1_job_proto_msgTypes[1]
+	mi := &file_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +593,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[1]
+	mi := &file_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +606,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetMemoryBytes() int64 {
@@ -425,7 +644,7 @@ type Handler struct {
 
 func (x *Handler) Reset() {
 	*x = Handler{}
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +656,7 @@ func (x *Handler) String() string {
 func (*Handler) ProtoMessage() {}
 
 func (x *Handler) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +669,7 @@ func (x *Handler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handler.ProtoReflect.Descriptor instead.
 func (*Handler) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Handler) GetModule() string {
@@ -524,7 +743,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +755,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +768,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Schedule) GetCron() string {
@@ -671,7 +890,7 @@ type Daily struct {
 
 func (x *Daily) Reset() {
 	*x = Daily{}
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +902,7 @@ func (x *Daily) String() string {
 func (*Daily) ProtoMessage() {}
 
 func (x *Daily) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +915,7 @@ func (x *Daily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daily.ProtoReflect.Descriptor instead.
 func (*Daily) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Daily) GetFrom() string {
@@ -742,7 +961,7 @@ type Misfire struct {
 
 func (x *Misfire) Reset() {
 	*x = Misfire{}
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +973,7 @@ func (x *Misfire) String() string {
 func (*Misfire) ProtoMessage() {}
 
 func (x *Misfire) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +986,7 @@ func (x *Misfire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Misfire.ProtoReflect.Descriptor instead.
 func (*Misfire) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Misfire) GetPolicy() string {
@@ -813,7 +1032,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +1044,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +1057,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Overlap) GetPolicy() string {
@@ -866,7 +1085,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1097,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1110,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rate) GetMax() int32 {
@@ -929,7 +1148,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1160,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1173,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Routing) GetStrategy() string {
@@ -1033,7 +1252,7 @@ type Fanout struct {
 
 func (x *Fanout) Reset() {
 	*x = Fanout{}
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1264,7 @@ func (x *Fanout) String() string {
 func (*Fanout) ProtoMessage() {}
 
 func (x *Fanout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1277,7 @@ func (x *Fanout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanout.ProtoReflect.Descriptor instead.
 func (*Fanout) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fanout) GetMode() string {
@@ -1111,7 +1330,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1342,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1355,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Dependency) GetJobs() []string {
@@ -1183,7 +1402,7 @@ type EventTrigger struct {
 
 func (x *EventTrigger) Reset() {
 	*x = EventTrigger{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1414,7 @@ func (x *EventTrigger) String() string {
 func (*EventTrigger) ProtoMessage() {}
 
 func (x *EventTrigger) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1427,7 @@ func (x *EventTrigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventTrigger.ProtoReflect.Descriptor instead.
 func (*EventTrigger) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EventTrigger) GetEvent() string {
@@ -1245,7 +1464,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1476,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1489,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1298,7 +1517,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1529,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1542,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Node) GetName() string {
@@ -1387,7 +1606,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1618,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1631,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeState) GetName() string {
@@ -1487,7 +1706,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1718,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1731,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1566,7 +1785,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1797,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1810,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1691,7 +1910,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1922,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1935,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Run) GetId() string {
@@ -2046,7 +2265,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2277,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2290,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2142,7 +2361,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2373,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2386,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -2205,7 +2424,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2436,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2449,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -2282,7 +2501,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2513,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2526,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2347,7 +2566,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2578,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2591,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateJobRequest) GetJob() *Job {
@@ -2401,7 +2620,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2632,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2645,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2481,7 +2700,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2712,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2725,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2533,7 +2752,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2764,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2777,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2603,7 +2822,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2834,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2847,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2732,7 +2951,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2963,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2976,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2786,7 +3005,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3017,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3030,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2850,7 +3069,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3081,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3094,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 type PauseJobRequest struct {
@@ -2888,7 +3107,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3119,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3132,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2940,7 +3159,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3171,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3184,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -3002,7 +3221,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3233,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3246,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -3082,7 +3301,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3313,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3326,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -3138,7 +3357,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3369,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3382,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -3220,7 +3439,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3451,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3464,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3293,7 +3512,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3524,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3537,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3396,7 +3615,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3627,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3640,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3471,7 +3690,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3702,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3715,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3578,7 +3797,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3809,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3822,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3623,7 +3842,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3854,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3867,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3674,7 +3893,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3905,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3918,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3718,7 +3937,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +3949,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +3962,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3763,7 +3982,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3994,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +4007,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3813,7 +4032,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +4044,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +4057,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 type GetRunRequest struct {
@@ -3851,7 +4070,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +4082,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +4095,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3916,7 +4135,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4147,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4160,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -4035,7 +4254,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4266,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4279,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -4094,7 +4313,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4325,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4338,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -4147,7 +4366,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4378,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4391,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -4209,7 +4428,7 @@ type DeleteRunRequest struct {
 
 func (x *DeleteRunRequest) Reset() {
 	*x = DeleteRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4440,7 @@ func (x *DeleteRunRequest) String() string {
 func (*DeleteRunRequest) ProtoMessage() {}
 
 func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4453,7 @@ func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteRunRequest) GetApp() string {
@@ -4269,7 +4488,7 @@ type DeleteRunResponse struct {
 
 func (x *DeleteRunResponse) Reset() {
 	*x = DeleteRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4500,7 @@ func (x *DeleteRunResponse) String() string {
 func (*DeleteRunResponse) ProtoMessage() {}
 
 func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4513,7 @@ func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteRunResponse) GetRuns() int64 {
@@ -4317,7 +4536,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4548,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4561,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4387,7 +4606,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4618,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4631,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4511,7 +4730,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4742,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4755,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4577,7 +4796,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4808,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4821,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4631,7 +4850,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4643,7 +4862,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4656,7 +4875,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4698,7 +4917,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4929,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4942,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Reason) GetCode() string {
@@ -4754,7 +4973,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4985,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4998,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4827,7 +5046,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +5058,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5071,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -4881,7 +5100,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +5112,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5125,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4949,7 +5168,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[65]
+	mi := &file_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5180,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[65]
+	mi := &file_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5193,7 @@ func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
 func (*Refusal_Problem) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_job_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *Refusal_Problem) GetIndex() int32 {
@@ -5002,7 +5221,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\x85\v\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0ev1/alert.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xb5\v\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -5027,7 +5246,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"dependency\x18\x13 \x01(\v2\x18.wheelwork.v1.DependencyR\n" +
 	"dependency\x124\n" +
-	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12\x1a\n" +
+	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12.\n" +
+	"\x06alerts\x18$ \x03(\v2\x16.wheelwork.v1.JobAlertR\x06alerts\x12\x1a\n" +
 	"\brevision\x18\x14 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04etag\x18\x15 \x01(\tR\x04etag\x129\n" +
 	"\n" +
@@ -5049,7 +5269,28 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
-	"\a_paused\"?\n" +
+	"\a_paused\"\x86\x03\n" +
+	"\bJobAlert\x12\x16\n" +
+	"\x06events\x18\x01 \x03(\tR\x06events\x12/\n" +
+	"\x04when\x18\x02 \x01(\v2\x1b.wheelwork.v1.JobAlertTimesR\x04when\x12\x1a\n" +
+	"\bseverity\x18\x03 \x01(\tR\bseverity\x12\x1c\n" +
+	"\tthreshold\x18\x04 \x01(\x05R\tthreshold\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\tR\x06window\x12\x12\n" +
+	"\x04wait\x18\x06 \x01(\tR\x04wait\x12\x16\n" +
+	"\x06repeat\x18\a \x01(\tR\x06repeat\x12\x18\n" +
+	"\asilence\x18\b \x01(\tR\asilence\x129\n" +
+	"\bescalate\x18\t \x01(\v2\x1d.wheelwork.v1.AlertEscalationR\bescalate\x12\x1a\n" +
+	"\bchannels\x18\n" +
+	" \x03(\tR\bchannels\x12\x12\n" +
+	"\x04mute\x18\v \x03(\tR\x04mute\x12\x12\n" +
+	"\x04zone\x18\f \x01(\tR\x04zone\x12\x1a\n" +
+	"\blanguage\x18\r \x01(\tR\blanguage\"\xb0\x01\n" +
+	"\rJobAlertTimes\x12\x1d\n" +
+	"\n" +
+	"late_start\x18\x01 \x01(\tR\tlateStart\x12(\n" +
+	"\x10no_success_since\x18\x02 \x01(\tR\x0enoSuccessSince\x12.\n" +
+	"\x13running_longer_than\x18\x03 \x01(\tR\x11runningLongerThan\x12&\n" +
+	"\x0fnot_finished_by\x18\x04 \x01(\tR\rnotFinishedBy\"?\n" +
 	"\x06Limits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04fuel\x18\x02 \x01(\x03R\x04fuel\"\x85\x02\n" +
@@ -5509,204 +5750,210 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
-	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
-	(*Handler)(nil),                // 2: wheelwork.v1.Handler
-	(*Schedule)(nil),               // 3: wheelwork.v1.Schedule
-	(*Daily)(nil),                  // 4: wheelwork.v1.Daily
-	(*Misfire)(nil),                // 5: wheelwork.v1.Misfire
-	(*Overlap)(nil),                // 6: wheelwork.v1.Overlap
-	(*Rate)(nil),                   // 7: wheelwork.v1.Rate
-	(*Routing)(nil),                // 8: wheelwork.v1.Routing
-	(*Fanout)(nil),                 // 9: wheelwork.v1.Fanout
-	(*Dependency)(nil),             // 10: wheelwork.v1.Dependency
-	(*EventTrigger)(nil),           // 11: wheelwork.v1.EventTrigger
-	(*Workflow)(nil),               // 12: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 13: wheelwork.v1.Node
-	(*NodeState)(nil),              // 14: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 15: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 16: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 17: wheelwork.v1.Run
-	(*Attempt)(nil),                // 18: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 19: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 20: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 21: wheelwork.v1.ApplyJobRequest
-	(*CreateJobRequest)(nil),       // 22: wheelwork.v1.CreateJobRequest
-	(*Refusal)(nil),                // 23: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 24: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 25: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 26: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 27: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 28: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 29: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 30: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 31: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 32: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 33: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 34: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 35: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 36: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 37: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 38: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 39: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 40: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 41: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 42: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 43: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 44: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 45: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 46: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 47: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 48: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 49: wheelwork.v1.TerminateRunRequest
-	(*DeleteRunRequest)(nil),       // 50: wheelwork.v1.DeleteRunRequest
-	(*DeleteRunResponse)(nil),      // 51: wheelwork.v1.DeleteRunResponse
-	(*RetryRunRequest)(nil),        // 52: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 53: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 54: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 55: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 56: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 57: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 58: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 59: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 60: wheelwork.v1.ReadLogRequest
-	nil,                            // 61: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 62: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 63: wheelwork.v1.EventTrigger.MatchEntry
-	nil,                            // 64: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 65: wheelwork.v1.Refusal.Problem
-	nil,                            // 66: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 67: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 68: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 69: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 70: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 71: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 72: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 73: wheelwork.v1.HTTPCall
+	(*JobAlert)(nil),               // 1: wheelwork.v1.JobAlert
+	(*JobAlertTimes)(nil),          // 2: wheelwork.v1.JobAlertTimes
+	(*Limits)(nil),                 // 3: wheelwork.v1.Limits
+	(*Handler)(nil),                // 4: wheelwork.v1.Handler
+	(*Schedule)(nil),               // 5: wheelwork.v1.Schedule
+	(*Daily)(nil),                  // 6: wheelwork.v1.Daily
+	(*Misfire)(nil),                // 7: wheelwork.v1.Misfire
+	(*Overlap)(nil),                // 8: wheelwork.v1.Overlap
+	(*Rate)(nil),                   // 9: wheelwork.v1.Rate
+	(*Routing)(nil),                // 10: wheelwork.v1.Routing
+	(*Fanout)(nil),                 // 11: wheelwork.v1.Fanout
+	(*Dependency)(nil),             // 12: wheelwork.v1.Dependency
+	(*EventTrigger)(nil),           // 13: wheelwork.v1.EventTrigger
+	(*Workflow)(nil),               // 14: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 15: wheelwork.v1.Node
+	(*NodeState)(nil),              // 16: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 17: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 18: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 19: wheelwork.v1.Run
+	(*Attempt)(nil),                // 20: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 21: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 22: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 23: wheelwork.v1.ApplyJobRequest
+	(*CreateJobRequest)(nil),       // 24: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 25: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 26: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 27: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 28: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 29: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 30: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 31: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 32: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 33: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 34: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 35: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 36: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 37: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 38: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 39: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 40: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 41: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 42: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 43: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 44: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 45: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 46: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 47: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 48: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 49: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 50: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 51: wheelwork.v1.TerminateRunRequest
+	(*DeleteRunRequest)(nil),       // 52: wheelwork.v1.DeleteRunRequest
+	(*DeleteRunResponse)(nil),      // 53: wheelwork.v1.DeleteRunResponse
+	(*RetryRunRequest)(nil),        // 54: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 55: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 56: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 57: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 58: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 59: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 60: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 61: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 62: wheelwork.v1.ReadLogRequest
+	nil,                            // 63: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 64: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 65: wheelwork.v1.EventTrigger.MatchEntry
+	nil,                            // 66: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 67: wheelwork.v1.Refusal.Problem
+	nil,                            // 68: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 69: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 70: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 71: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 72: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 73: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 74: google.protobuf.Timestamp
+	(*AlertEscalation)(nil),        // 75: wheelwork.v1.AlertEscalation
+	(*HTTPCall)(nil),               // 76: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
-	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
-	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	15, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	61, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
-	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
-	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
-	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
-	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
-	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	11, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
-	72, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	72, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	72, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	16, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	12, // 15: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	1,  // 16: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	62, // 17: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	73, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	4,  // 19: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	63, // 20: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
-	13, // 21: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	72, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	72, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	72, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	72, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	72, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	72, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	19, // 29: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	18, // 30: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	72, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	14, // 32: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	64, // 33: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	72, // 34: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	72, // 35: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	72, // 36: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	72, // 37: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 38: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 39: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 40: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	65, // 41: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 42: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	66, // 43: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 44: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	72, // 45: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	72, // 46: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	72, // 47: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	72, // 48: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	67, // 49: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	68, // 50: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	72, // 51: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	38, // 52: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	38, // 53: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	69, // 54: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	72, // 55: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 56: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	17, // 57: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	70, // 58: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	72, // 59: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 60: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	58, // 61: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	57, // 62: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	71, // 63: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	57, // 64: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	21, // 65: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	22, // 66: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	25, // 67: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	26, // 68: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	28, // 69: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	30, // 70: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	31, // 71: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	32, // 72: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	33, // 73: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	34, // 74: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	36, // 75: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	39, // 76: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	40, // 77: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	41, // 78: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	43, // 79: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	45, // 80: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	46, // 81: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	48, // 82: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	49, // 83: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	52, // 84: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 85: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	53, // 86: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	55, // 87: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	59, // 88: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	60, // 89: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	24, // 90: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	24, // 91: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 92: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	27, // 93: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	29, // 94: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 95: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 96: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	17, // 97: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 98: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	35, // 99: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	37, // 100: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	38, // 101: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	38, // 102: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	42, // 103: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	44, // 104: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	17, // 105: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	47, // 106: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	17, // 107: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	17, // 108: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	17, // 109: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 110: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	54, // 111: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	56, // 112: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	17, // 113: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	20, // 114: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	90, // [90:115] is the sub-list for method output_type
-	65, // [65:90] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	4,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
+	5,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
+	17, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	63, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	7,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	8,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	9,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	10, // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	11, // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	12, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	13, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	1,  // 11: wheelwork.v1.Job.alerts:type_name -> wheelwork.v1.JobAlert
+	74, // 12: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	74, // 13: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	74, // 14: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	18, // 15: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	14, // 16: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	3,  // 17: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	2,  // 18: wheelwork.v1.JobAlert.when:type_name -> wheelwork.v1.JobAlertTimes
+	75, // 19: wheelwork.v1.JobAlert.escalate:type_name -> wheelwork.v1.AlertEscalation
+	64, // 20: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	76, // 21: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	6,  // 22: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	65, // 23: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	15, // 24: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	74, // 25: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	74, // 26: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	74, // 27: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	74, // 28: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	74, // 29: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	74, // 30: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	74, // 31: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	21, // 32: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	20, // 33: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	74, // 34: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	16, // 35: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	66, // 36: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	74, // 37: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	74, // 38: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	74, // 39: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	74, // 40: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	74, // 41: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 42: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 43: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	67, // 44: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 45: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	68, // 46: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 47: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	74, // 48: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	74, // 49: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	74, // 50: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	74, // 51: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	69, // 52: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	70, // 53: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	74, // 54: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	40, // 55: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	40, // 56: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	71, // 57: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	74, // 58: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	74, // 59: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	19, // 60: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	72, // 61: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	74, // 62: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	74, // 63: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	60, // 64: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	59, // 65: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	73, // 66: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	59, // 67: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	23, // 68: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	24, // 69: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	27, // 70: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	28, // 71: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	30, // 72: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	32, // 73: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	33, // 74: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	34, // 75: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	35, // 76: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	36, // 77: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	38, // 78: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	41, // 79: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	42, // 80: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	43, // 81: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	45, // 82: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	47, // 83: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	48, // 84: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	50, // 85: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	51, // 86: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	54, // 87: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	52, // 88: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	55, // 89: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	57, // 90: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	61, // 91: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	62, // 92: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	26, // 93: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	26, // 94: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 95: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	29, // 96: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	31, // 97: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 98: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 99: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	19, // 100: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 101: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	37, // 102: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	39, // 103: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	40, // 104: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	40, // 105: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	44, // 106: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	46, // 107: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	19, // 108: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	49, // 109: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	19, // 110: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	19, // 111: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	19, // 112: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	53, // 113: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	56, // 114: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	58, // 115: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	19, // 116: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	22, // 117: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	93, // [93:118] is the sub-list for method output_type
+	68, // [68:93] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5714,18 +5961,19 @@ func file_v1_job_proto_init() {
 	if File_v1_job_proto != nil {
 		return
 	}
+	file_v1_alert_proto_init()
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[28].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -23,6 +23,9 @@ func (al *Alerts) see(a *app, e *job.Effect) {
 		s.job = e.Run.Owner()
 	}
 	x := a.alerts
+	if (e.Change == job.JobChanged || e.Change == job.JobDeleted) && x.own.follow(e) {
+		al.redefine(a)
+	}
 	if !x.stale && len(x.state.Rules()) == 0 { // it has marks of errors or silences only
 		return
 	}

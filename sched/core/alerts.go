@@ -33,8 +33,9 @@ func (al *Alerts) ensure(a *app) *appAlerts {
 		a.alerts = &appAlerts{
 			al: al, a: a,
 			state: alerts.New(a.name, func(name string) *schedule.Calendar { return al.l.Planner.calendar(a.name, name) }),
-			byJob: map[*job.Job][]*alerts.Rule{},
+			byJob: map[*job.Job][]*alerts.Rule{}, own: jobAlerts{},
 		}
+		a.alerts.own.find(a)
 		a.alerts.watch.of = a.alerts
 	}
 	return a.alerts
@@ -172,6 +173,9 @@ func (al *Alerts) reload(a *app) {
 			continue
 		}
 		rules = append(rules, r)
+	}
+	rules = append(rules, x.own.rules(al, a.name)...)
+	for _, r := range rules {
 		x.late, x.long = x.late || r.Lists(rule.LateStart), x.long || r.Lists(rule.RunningLongerThan)
 		x.paused = x.paused || r.Lists(rule.SchedulePaused)
 	}

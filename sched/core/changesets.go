@@ -577,6 +577,9 @@ func (cs *ChangeSets) checkDeletion(set *ChangeSet, a *app, d *apiv1.Deletion) (
 	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 		exists = s.Definition(d.Kind, d.Name) != nil
 		names = rulesTelling(s, set.with, d)
+		if d.Kind == job.KindAlertChannel {
+			names = append(names, cs.l.Alerts.jobsTelling(a, set.with, d.Name)...)
+		}
 	}
 	return deletion(exists), referenced(d.Kind+" "+d.Name, names)
 }

@@ -360,7 +360,8 @@ type appAlerts struct {
 	al    *Alerts
 	a     *app
 	state *alerts.State
-	stale bool // a definition or a calendar has changed
+	own   jobAlerts // the jobs with alerts of their own
+	stale bool      // a definition or a calendar has changed
 	// seen are the events of this turn, touched means that the app is in Alerts.touched.
 	seen    []seen
 	touched bool

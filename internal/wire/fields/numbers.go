@@ -296,6 +296,7 @@ const (
 	JobChangedBy   = 33
 	JobOwner       = 34
 	JobTrigger     = 35
+	JobAlerts      = 36
 )
 
 // The fields of apiv1.Schedule.
