@@ -54,8 +54,8 @@ func (c *console) alertsOfJob(ctx context.Context, app string, j *apiv1.Job) (jo
 		return err
 	})
 	g.Go(func() error {
-		answer, err := c.alerts.ListAlertRules(ctx, &apiv1.ListAlertRulesRequest{App: app})
-		rules = answer.GetRules()
+		var err error
+		rules, err = c.rules(ctx, app)
 		return optional(err)
 	})
 	if err := g.Wait(); err != nil {

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,71 @@ func TestWrongAlertsInAJob(t *testing.T) {
 		_, err := c.jobs.ApplyJob(t.Context(), &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "wrong", Handler: &apiv1.Handler{Name: "native:x"}, Alerts: many}})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "alerts has 9 entries") {
 			t.Errorf("nine alerts: %v", err)
+		}
+	})
+}
+
+// TestPagesOfAlerts: alerts, rules and channels come in pages, each once.
+func TestPagesOfAlerts(t *testing.T) {
+	alerting(t, func(t *testing.T, _ *world, c *alertClient, _ *receiver) {
+		names := []string{"r0", "r1", "r2", "r3", "r4"}
+		for _, name := range names {
+			c.define(&apiv1.AlertRule{Name: name, Events: []string{"failed"}, Channels: []string{"ops"}}, &apiv1.AlertChannel{Name: "c" + name, Slack: &apiv1.AlertRobot{Url: "https://example.com/hook"}})
+		}
+		c.runs("bad", "") // the alerts of all rules begin at the same time
+		all := c.firing()
+		var alerts, rules, channels []string
+		for req := (&apiv1.ListAlertsRequest{PageSize: 2}); len(alerts) < 10; {
+			r, err := c.alerts.ListAlerts(t.Context(), req)
+			if err != nil || len(r.Alerts) > 2 {
+				t.Fatalf("%v, %v", r, err)
+			}
+			for _, a := range r.Alerts {
+				alerts = append(alerts, a.Id)
+			}
+			if req.PageToken = r.NextPageToken; req.PageToken == "" {
+				break
+			}
+		}
+		for i, a := range all {
+			if len(all) != 5 || len(alerts) != 5 || alerts[i] != a.Id {
+				t.Fatalf("alerts %v of %v", alerts, all)
+			}
+		}
+		for req := (&apiv1.ListAlertRulesRequest{PageSize: 2}); len(rules) < 10; {
+			r, err := c.alerts.ListAlertRules(t.Context(), req)
+			if err != nil || len(r.Rules) > 2 {
+				t.Fatalf("%v, %v", r, err)
+			}
+			for _, x := range r.Rules {
+				rules = append(rules, x.Name)
+			}
+			if req.PageToken = r.NextPageToken; req.PageToken == "" {
+				break
+			}
+		}
+		if !slices.Equal(rules, names) {
+			t.Errorf("rules %v", rules)
+		}
+		for req := (&apiv1.ListAlertChannelsRequest{PageSize: 4}); len(channels) < 10; {
+			r, err := c.alerts.ListAlertChannels(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range r.Channels {
+				channels = append(channels, x.Name)
+			}
+			if req.PageToken = r.NextPageToken; req.PageToken == "" {
+				break
+			}
+		}
+		if want := []string{"cr0", "cr1", "cr2", "cr3", "cr4", "ops"}; !slices.Equal(channels, want) {
+			t.Errorf("channels %v", channels)
+		}
+		for _, token := range []string{"x", "1", "1.", "x.alert"} {
+			if _, err := c.alerts.ListAlerts(t.Context(), &apiv1.ListAlertsRequest{PageToken: token}); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("token %q: %v", token, err)
+			}
 		}
 	})
 }
