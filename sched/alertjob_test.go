@@ -186,3 +186,36 @@ func TestPagesOfAlerts(t *testing.T) {
 		}
 	})
 }
+
+// TestTimesOfAlertsAfterATakeOver: what does not happen in time is told within a second of its time by the server that has
+// taken over, of rules and of a job.
+func TestTimesOfAlertsAfterATakeOver(t *testing.T) {
+	for _, standsBy := range []bool{false, true} {
+		alerting(t, func(t *testing.T, w *world, c *alertClient, to *receiver) { // it begins at midnight
+			w.standsBy = standsBy
+			begin := time.Now()
+			c.define(&apiv1.AlertRule{Name: "by", Events: []string{"not_finished_by"}, When: &apiv1.AlertTimes{NotFinishedBy: "02:30"}, Select: &apiv1.AlertSelection{Jobs: []string{"bad"}}, Channels: []string{"ops"}, Wait: "0s"})
+			c.apply(&apiv1.Job{Name: "bad", Alerts: []*apiv1.JobAlert{{Events: []string{"no_success_since"}, When: &apiv1.JobAlertTimes{NoSuccessSince: "4h"}, Channels: []string{"ops"}, Wait: "0s"}}})
+			time.Sleep(time.Hour)
+			w.stopServer()
+			time.Sleep(time.Minute)
+			w.start()
+			c.reconnect(w)
+			c.alerts = apiv1.NewAlertsClient(c.conn)
+			for _, x := range []struct {
+				at   time.Duration
+				want string
+			}{{2*time.Hour + 30*time.Minute, "firing bad: has not finished in time"}, {4 * time.Hour, "firing bad: has had no success for too long"}} {
+				time.Sleep(time.Until(begin.Add(x.at - time.Millisecond)))
+				if s := to.took(); s != "" {
+					t.Errorf("standby %t: it was told %q before %s", standsBy, s, x.at)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if s := to.took(); s != x.want {
+					t.Errorf("standby %t: it was told %q, want %q at %s", standsBy, s, x.want, x.at)
+				}
+			}
+		})
+	}
+}
