@@ -375,6 +375,9 @@ type appAlerts struct {
 	watch              watches
 }
 
+// jobAlerts are the jobs of an app that have alerts in their documents, by name.
+type jobAlerts map[string][]*apiv1.JobAlert
+
 // seen is an event that waits to be folded.
 type seen struct {
 	change job.Change
