@@ -99,15 +99,15 @@ func (c *console) mayWrite(v *visit, kind alertKind) bool {
 // alertDefinition returns the definition of a kind with a name, and its revision; nil: there is none.
 func (c *console) alertDefinition(v *visit, kind alertKind, name string) (proto.Message, int64, error) {
 	if kind == alertRules {
-		answer, err := c.alerts.ListAlertRules(v.ctx, &apiv1.ListAlertRulesRequest{App: v.app})
-		if i := slices.IndexFunc(answer.GetRules(), func(r *apiv1.AlertRule) bool { return r.Name == name }); i >= 0 {
-			return answer.Rules[i], answer.Rules[i].Revision, nil
+		rules, err := c.rules(v.ctx, v.app)
+		if i := slices.IndexFunc(rules, func(r *apiv1.AlertRule) bool { return r.Name == name }); i >= 0 {
+			return rules[i], rules[i].Revision, nil
 		}
 		return nil, 0, err
 	}
-	answer, err := c.alerts.ListAlertChannels(v.ctx, &apiv1.ListAlertChannelsRequest{App: v.app})
-	if i := slices.IndexFunc(answer.GetChannels(), func(m *apiv1.AlertChannel) bool { return m.Name == name }); i >= 0 {
-		return answer.Channels[i], answer.Channels[i].Revision, nil
+	channels, err := c.channels(v.ctx, v.app)
+	if i := slices.IndexFunc(channels, func(m *apiv1.AlertChannel) bool { return m.Name == name }); i >= 0 {
+		return channels[i], channels[i].Revision, nil
 	}
 	return nil, 0, err
 }

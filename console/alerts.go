@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -157,8 +158,8 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 		return err
 	})
 	g.Go(func() error {
-		answer, err := c.alerts.ListAlertRules(ctx, &apiv1.ListAlertRulesRequest{App: v.app})
-		rules = answer.GetRules()
+		var err error
+		rules, err = c.rules(ctx, v.app)
 		return err
 	})
 	g.Go(func() error {
@@ -175,8 +176,8 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 	})
 	if c.visitor(v).May("channels.read", v.app) {
 		g.Go(func() error {
-			answer, err := c.alerts.ListAlertChannels(ctx, &apiv1.ListAlertChannelsRequest{App: v.app})
-			channels = answer.GetChannels()
+			var err error
+			channels, err = c.channels(ctx, v.app)
 			return err
 		})
 	}
@@ -198,6 +199,28 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 		}
 	}
 	return c.showStatus(v, code, "alerts", "alerts", view)
+}
+
+// rules returns all rules of an app. A limit bounds them.
+func (c *console) rules(ctx context.Context, app string) (all []*apiv1.AlertRule, err error) {
+	for req := (&apiv1.ListAlertRulesRequest{App: app}); ; {
+		answer, err := c.alerts.ListAlertRules(ctx, req)
+		if all = append(all, answer.GetRules()...); err != nil || answer.NextPageToken == "" {
+			return all, err
+		}
+		req.PageToken = answer.NextPageToken
+	}
+}
+
+// channels returns all channels of an app. A limit bounds them.
+func (c *console) channels(ctx context.Context, app string) (all []*apiv1.AlertChannel, err error) {
+	for req := (&apiv1.ListAlertChannelsRequest{App: app}); ; {
+		answer, err := c.alerts.ListAlertChannels(ctx, req)
+		if all = append(all, answer.GetChannels()...); err != nil || answer.NextPageToken == "" {
+			return all, err
+		}
+		req.PageToken = answer.NextPageToken
+	}
 }
 
 // firstPage returns the first pageSize entries of a list.

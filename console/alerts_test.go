@@ -316,3 +316,16 @@ func testAlerts(t *testing.T, b *browser) {
 	press(`button[value=check]`, "Valid")
 	press(`.crumbs a`, "Latest events")
 }
+
+// TestAlertsInAJob: the page of a job describes the alerts of its document, without a link to a document of a rule.
+func TestAlertsInAJob(t *testing.T) {
+	f := newFake().populate()
+	f.jobs[0].Alerts = []*apiv1.JobAlert{{Events: []string{"no_success_since"}, When: &apiv1.JobAlertTimes{NoSuccessSince: "26h"}, Channels: []string{"night-watch"}}}
+	s := newSite(t, f).signIn(t)
+	_, body := s.do(t, "GET", "/apps/default/jobs/"+f.jobs[0].Name, nil)
+	checkPage(t, body)
+	name := "job:" + f.jobs[0].Name + ":0"
+	if !strings.Contains(body, "<dt>"+name+"</dt>") || !strings.Contains(body, "26h") || !strings.Contains(body, "night-watch") || strings.Contains(body, "rules/"+name) {
+		t.Errorf("the page lacks %s\n%s", name, body)
+	}
+}

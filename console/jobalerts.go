@@ -3,11 +3,13 @@ package console
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	alerts "github.com/wheelworkhq/wheelwork/alert/definition"
 	"github.com/wheelworkhq/wheelwork/alert/rule"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -39,7 +41,10 @@ func optional(err error) error {
 	return err
 }
 
-// alertsOfJob returns the alerts and the rules that concern a job.
+// OwnRule reports whether a rule is of the document of a job, which has its page.
+func (jobAlerts) OwnRule(r *apiv1.AlertRule) bool { return strings.HasPrefix(r.Name, "job:") }
+
+// alertsOfJob returns the alerts and the rules that concern a job, those of its own document first.
 func (c *console) alertsOfJob(ctx context.Context, app string, j *apiv1.Job) (jobAlerts, error) {
 	var firing []*apiv1.Alert
 	var rules []*apiv1.AlertRule
@@ -49,15 +54,17 @@ func (c *console) alertsOfJob(ctx context.Context, app string, j *apiv1.Job) (jo
 		return err
 	})
 	g.Go(func() error {
-		answer, err := c.alerts.ListAlertRules(ctx, &apiv1.ListAlertRulesRequest{App: app})
-		rules = answer.GetRules()
+		var err error
+		rules, err = c.rules(ctx, app)
 		return optional(err)
 	})
 	if err := g.Wait(); err != nil {
 		return jobAlerts{}, err
 	}
 	firing = slices.DeleteFunc(firing, func(a *apiv1.Alert) bool { return !alertNames(a, j.Name) })
+	own := alerts.OfJob(app, j.Name, j.Alerts)
 	rules = slices.DeleteFunc(rules, func(r *apiv1.AlertRule) bool { return !ruleSelects(r, j) })
+	rules = append(own, rules...)
 	return jobAlerts{
 		firing[:min(len(firing), shownJobAlerts)], len(firing), rules[:min(len(rules), shownJobAlerts)], len(rules),
 	}, nil

@@ -2,6 +2,7 @@ package document
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -60,6 +61,29 @@ var alertRuleKind = &Kind{
 		{Path: "language", Type: Text, Enum: languages, Help: "The language of the notifications; by default that of each channel.", Example: "zh"},
 	},
 	ServerFields: map[string]string{"updated_at": "the time of the last change", "revision": "the number of the last change"},
+}
+
+// jobAlertEvents are the events about a job or its runs.
+var jobAlertEvents = slices.DeleteFunc(slices.Clone(alertEvents), func(event string) bool {
+	return slices.Contains([]string{"host_lost", "canary_rolled_back", "dead_letter", "queue_age", "disk", "certificate_expiry", "limit_reached"}, event)
+})
+
+// jobAlertFields are the fields of the alerts of a job: those of a rule that are not about other jobs.
+func jobAlertFields() []Field {
+	all := []Field{{Path: "alerts", Type: Objects, Help: "What becomes an alert of this job, as an alert rule for it alone, at most 8.", Example: "[{events: [failed, recovered], channels: [ops]}]"}}
+	without := []string{"app", "name", "description", "labels", "select", "group_by", "when.queue_age", "when.disk_free_percent", "when.certificate_expiry"}
+	for _, f := range alertRuleKind.Fields {
+		if slices.ContainsFunc(without, func(path string) bool { return f.Path == path || strings.HasPrefix(f.Path, path+".") }) {
+			continue
+		}
+		if f.Path == "events" {
+			f.Enum = jobAlertEvents
+		}
+		f.Path = "alerts." + f.Path
+		f.Help = strings.ReplaceAll(f.Help, " of the rule", " of the alert")
+		all = append(all, f)
+	}
+	return all
 }
 
 var alertChannelKind = &Kind{

@@ -21,7 +21,7 @@ var jobKind = &Kind{
 		j := m.(*apiv1.Job)
 		return j.GetApp(), j.GetName()
 	},
-	Fields: []Field{
+	Fields: concat([]Field{
 		{Path: "app", Type: Text, Default: "default", Help: "The app that the job belongs to.", Example: "shop"},
 		{Path: "name", Type: Text, Required: true, Help: "The identity of the job in its app: letters, digits, `.`, `_`, `-`, at most 128.", Example: "nightly-totals"},
 		{Path: "description", Type: Text, Help: "What the job is for, at most 4096 bytes.", Example: "totals of the day"},
@@ -132,9 +132,9 @@ var jobKind = &Kind{
 		{Path: "trigger.event", Type: Text, Required: true, Help: "The type of the events.", Example: "com.example.order.paid"},
 		{Path: "trigger.source", Type: Text, Help: "Only events that come by this event source.", Example: "shop"},
 		{Path: "trigger.match", Type: Map, Help: "Conditions, which must all hold, at most 16: an attribute of the event or a path into its data, and the whole value or the beginning of a text and `*`.", Example: "{data.country: DE, subject: \"order-*\"}"},
-
+	}, jobAlertFields(), []Field{
 		{Path: "etag", Type: Text, Help: "The version of the definition that the document was made from: the job changes only while it has this one.", Example: "00c0ffee00c0ffee"},
-	},
+	}),
 	ServerFields: map[string]string{
 		"revision":   "counts the changes of the definition",
 		"created_at": "the time of the first change",

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	alerts "github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -76,5 +77,6 @@ func validate(t *testing.T, f *Field, value string) error {
 	if err := job.Validate(definition); err != nil {
 		return fmt.Errorf("%w", err)
 	}
-	return nil
+	_, err := alerts.ReadJobAlerts("default", "a", definition.Alerts)
+	return err
 }

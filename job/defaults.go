@@ -63,6 +63,19 @@ func WithoutDefaults(d *apiv1.Job) *apiv1.Job {
 		clear(&x.Need, "all")
 		d.Dependency = unlessEmpty(x)
 	}
+	for _, a := range d.Alerts {
+		if w := a.When; w != nil {
+			clear(&w.LateStart, "1m")
+			clear(&w.NotFinishedBy, "00:00")
+			a.When = unlessEmpty(w)
+		}
+		clear(&a.Severity, "error")
+		clear(&a.Window, "0s")
+		clear(&a.Wait, "30s")
+		clear(&a.Repeat, "4h")
+		clear(&a.Silence, "0s")
+		clear(&a.Zone, "UTC")
+	}
 	if l := d.Limits; l != nil {
 		d.Limits = unlessEmpty(l)
 	}

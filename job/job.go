@@ -144,6 +144,9 @@ func (j *Job) Dependency() *Dependency { return j.kind.shape.Dependency }
 // Event returns which events start the job; nil: none do. It is immutable.
 func (j *Job) Event() *trigger.Trigger { return j.kind.shape.Event }
 
+// Alerts returns what becomes an alert of the job by itself. It is not to be modified.
+func (j *Job) Alerts() []*apiv1.JobAlert { return j.kind.shape.Alerts }
+
 // Paused reports whether the schedule, the dependency and the trigger of the job start no run.
 func (j *Job) Paused() bool { return j.kind.shape.Paused }
 

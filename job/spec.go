@@ -41,7 +41,8 @@ type Shape struct {
 	Misfire    schedule.Misfire
 	Dependency *Dependency
 	Event      *trigger.Trigger // nil: no event starts the jobs
-	Nodes      []string         // the jobs of the nodes, each once; nil if it is not a workflow
+	Alerts     []*apiv1.JobAlert
+	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
 	Owner      string
 	Paused     bool
@@ -114,6 +115,9 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)
+	}
+	for _, a := range d.Alerts {
+		sh.Alerts = append(sh.Alerts, proto.CloneOf(a))
 	}
 	if d.Fanout != nil {
 		sh.Fanout = proto.CloneOf(d.Fanout)

@@ -35,7 +35,7 @@ func Validate(d *apiv1.Job) error {
 	if err := naming.Check("name", d.Name); err != nil {
 		return err
 	}
-	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, schedule.Check, schedule.CheckMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkTrigger, checkPolicies, checkRouting, checkTexts} {
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, schedule.Check, schedule.CheckMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkTrigger, checkPolicies, checkRouting, checkAlerts, checkTexts} {
 		if err := check(d); err != nil {
 			return fmt.Errorf("job %s: %w", d.Name, err)
 		}
@@ -209,6 +209,16 @@ func checkRetry(d *apiv1.Job) error {
 }
 
 func checkTrigger(d *apiv1.Job) error { return trigger.Check(d.Trigger) }
+
+// maxAlerts bounds the alerts of a job.
+const maxAlerts = 8
+
+func checkAlerts(d *apiv1.Job) error {
+	if len(d.Alerts) > maxAlerts {
+		return fmt.Errorf("alerts has %d entries, want at most %d: one alert can list several events and channels", len(d.Alerts), maxAlerts)
+	}
+	return nil
+}
 
 func checkTexts(d *apiv1.Job) error {
 	if len(d.Description) > 4096 {

@@ -12,8 +12,14 @@ import (
 
 // Alerts returns the alerts of an app that fire, the newest first.
 func (c *Client) Alerts(ctx context.Context, app string) ([]*Alert, error) {
-	r, err := c.alerts.ListAlerts(ctx, &apiv1.ListAlertsRequest{App: appOf(app)})
-	return r.GetAlerts(), c.callError(ctx, "list alerts", err)
+	var all []*Alert
+	for req := (&apiv1.ListAlertsRequest{App: appOf(app)}); ; {
+		r, err := c.alerts.ListAlerts(ctx, req)
+		if all = append(all, r.GetAlerts()...); err != nil || r.NextPageToken == "" {
+			return all, c.callError(ctx, "list alerts", err)
+		}
+		req.PageToken = r.NextPageToken
+	}
 }
 
 // AcknowledgeAlert notes that the caller takes care of an alert, which is neither repeated nor
@@ -57,14 +63,26 @@ func (c *Client) EndSilence(ctx context.Context, app, id string) error {
 
 // AlertRules returns the alert rules of an app by name.
 func (c *Client) AlertRules(ctx context.Context, app string) ([]*AlertRule, error) {
-	r, err := c.alerts.ListAlertRules(ctx, &apiv1.ListAlertRulesRequest{App: appOf(app)})
-	return r.GetRules(), c.callError(ctx, "list alert rules", err)
+	var all []*AlertRule
+	for req := (&apiv1.ListAlertRulesRequest{App: appOf(app)}); ; {
+		r, err := c.alerts.ListAlertRules(ctx, req)
+		if all = append(all, r.GetRules()...); err != nil || r.NextPageToken == "" {
+			return all, c.callError(ctx, "list alert rules", err)
+		}
+		req.PageToken = r.NextPageToken
+	}
 }
 
 // AlertChannels returns the alert channels of an app by name.
 func (c *Client) AlertChannels(ctx context.Context, app string) ([]*AlertChannel, error) {
-	r, err := c.alerts.ListAlertChannels(ctx, &apiv1.ListAlertChannelsRequest{App: appOf(app)})
-	return r.GetChannels(), c.callError(ctx, "list alert channels", err)
+	var all []*AlertChannel
+	for req := (&apiv1.ListAlertChannelsRequest{App: appOf(app)}); ; {
+		r, err := c.alerts.ListAlertChannels(ctx, req)
+		if all = append(all, r.GetChannels()...); err != nil || r.NextPageToken == "" {
+			return all, c.callError(ctx, "list alert channels", err)
+		}
+		req.PageToken = r.NextPageToken
+	}
 }
 
 // TestAlertChannel queues an example for a channel and returns its delivery. language is en, zh

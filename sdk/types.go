@@ -83,6 +83,8 @@ type (
 	AlertSilence     = apiv1.AlertSilence
 	ErrorMark        = apiv1.ErrorMark
 	AlertDelivery    = apiv1.AlertDelivery
+	JobAlert         = apiv1.JobAlert
+	JobAlertTimes    = apiv1.JobAlertTimes
 	AlertPreview     = apiv1.AlertPreview
 	GrantedVersion   = apiv1.GrantedVersion
 

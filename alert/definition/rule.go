@@ -35,6 +35,7 @@ type Rule struct {
 	Mute     []string              // names of calendars
 	Zone     *time.Location        // of Mute and NotFinishedBy
 	Language notification.Language // "": that of each channel
+	Job      string                // whose document has it; "": it is a document of its own
 }
 
 // Times are the times of the events that depend on one.
@@ -59,6 +60,15 @@ func ReadRule(d *apiv1.AlertRule) (*apiv1.AlertRule, *Rule, error) {
 	if err := checkNames(m); err != nil {
 		return nil, nil, err
 	}
+	r, err := read(m)
+	if err != nil {
+		return nil, nil, fmt.Errorf("alert rule %s: %w", m.Name, err)
+	}
+	return m, r, nil
+}
+
+// read checks a rule whose names were checked.
+func read(m *apiv1.AlertRule) (*Rule, error) {
 	r := &Rule{
 		Rule: rule.Rule{
 			App: m.App, Name: m.Name, Events: m.Events, Severity: notification.Severity(m.Severity), Threshold: int(m.Threshold), GroupBy: m.GroupBy,
@@ -67,11 +77,7 @@ func ReadRule(d *apiv1.AlertRule) (*apiv1.AlertRule, *Rule, error) {
 		},
 		Mute: m.Mute, Language: notification.Language(m.Language),
 	}
-	err := cmp.Or(r.readTimes(m), r.readLists(m), r.Check(), r.checkWhen())
-	if err != nil {
-		return nil, nil, fmt.Errorf("alert rule %s: %w", m.Name, err)
-	}
-	return m, r, nil
+	return r, cmp.Or(r.readTimes(m), r.readLists(m), r.Check(), r.checkWhen())
 }
 
 // checkNames checks what all definitions have.

@@ -1559,6 +1559,8 @@ func (x *AlertIncident) GetAt() *timestamppb.Timestamp {
 type ListAlertsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // 0: 1000, the most
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1600,9 +1602,24 @@ func (x *ListAlertsRequest) GetApp() string {
 	return ""
 }
 
+func (x *ListAlertsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAlertsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListAlertsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Alerts        []*Alert               `protobuf:"bytes,1,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": this was the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1642,6 +1659,13 @@ func (x *ListAlertsResponse) GetAlerts() []*Alert {
 		return x.Alerts
 	}
 	return nil
+}
+
+func (x *ListAlertsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type AcknowledgeAlertRequest struct {
@@ -2068,6 +2092,8 @@ func (*EndSilenceResponse) Descriptor() ([]byte, []int) {
 type ListAlertRulesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // 0: 1000, the most
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2109,9 +2135,24 @@ func (x *ListAlertRulesRequest) GetApp() string {
 	return ""
 }
 
+func (x *ListAlertRulesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAlertRulesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListAlertRulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rules         []*AlertRule           `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": this was the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2153,9 +2194,18 @@ func (x *ListAlertRulesResponse) GetRules() []*AlertRule {
 	return nil
 }
 
+func (x *ListAlertRulesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type ListAlertChannelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // 0: 1000, the most
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2197,9 +2247,24 @@ func (x *ListAlertChannelsRequest) GetApp() string {
 	return ""
 }
 
+func (x *ListAlertChannelsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAlertChannelsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListAlertChannelsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Channels      []*AlertChannel        `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": this was the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2239,6 +2304,13 @@ func (x *ListAlertChannelsResponse) GetChannels() []*AlertChannel {
 		return x.Channels
 	}
 	return nil
+}
+
+func (x *ListAlertChannelsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type TestAlertChannelRequest struct {
@@ -3394,11 +3466,15 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x10\n" +
 	"\x03run\x18\x03 \x01(\tR\x03run\x12\x1a\n" +
 	"\x05error\x18\x04 \x01(\tB\x04\x88\xbc\x18\x01R\x05error\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"%\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"p\n" +
 	"\x11ListAlertsRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"A\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"i\n" +
 	"\x12ListAlertsResponse\x12+\n" +
-	"\x06alerts\x18\x01 \x03(\v2\x13.wheelwork.v1.AlertR\x06alerts\";\n" +
+	"\x06alerts\x18\x01 \x03(\v2\x13.wheelwork.v1.AlertR\x06alerts\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\";\n" +
 	"\x17AcknowledgeAlertRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xd8\x02\n" +
@@ -3433,15 +3509,23 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x11EndSilenceRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\x14\n" +
-	"\x12EndSilenceResponse\")\n" +
+	"\x12EndSilenceResponse\"t\n" +
 	"\x15ListAlertRulesRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"G\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"o\n" +
 	"\x16ListAlertRulesResponse\x12-\n" +
-	"\x05rules\x18\x01 \x03(\v2\x17.wheelwork.v1.AlertRuleR\x05rules\",\n" +
+	"\x05rules\x18\x01 \x03(\v2\x17.wheelwork.v1.AlertRuleR\x05rules\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"w\n" +
 	"\x18ListAlertChannelsRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"S\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12*\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\r\x82\xbc\x18\t\x11\x00\x00\x00\x00\x00@\x8f@R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"{\n" +
 	"\x19ListAlertChannelsResponse\x126\n" +
-	"\bchannels\x18\x01 \x03(\v2\x1a.wheelwork.v1.AlertChannelR\bchannels\"a\n" +
+	"\bchannels\x18\x01 \x03(\v2\x1a.wheelwork.v1.AlertChannelR\bchannels\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"a\n" +
 	"\x17TestAlertChannelRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
 	"\achannel\x18\x02 \x01(\tR\achannel\x12\x1a\n" +

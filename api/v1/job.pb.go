@@ -57,6 +57,7 @@ type Job struct {
 	Fanout     *Fanout       `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
 	Dependency *Dependency   `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
 	Trigger    *EventTrigger `protobuf:"bytes,35,opt,name=trigger,proto3" json:"trigger,omitempty"`       // starts a run for each event that fits
+	Alerts     []*JobAlert   `protobuf:"bytes,36,rep,name=alerts,proto3" json:"alerts,omitempty"`         // what becomes an alert, in addition to the alert rules of the app; at most 8
 	// Set by the server; ignored when applied, except etag.
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
@@ -253,6 +254,13 @@ func (x *Job) GetTrigger() *EventTrigger {
 	return nil
 }
 
+func (x *Job) GetAlerts() []*JobAlert {
+	if x != nil {
+		return x.Alerts
+	}
+	return nil
+}
+
 func (x *Job) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
@@ -427,6 +435,217 @@ func (x *JobPause) GetBy() string {
 	return ""
 }
 
+// JobAlert is an alert rule for one job, with the name job:NAME:0 for the first of the job. Its fields
+// are those of AlertRule.
+type JobAlert struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []string               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"` // about jobs and runs, and recovered
+	When          *JobAlertTimes         `protobuf:"bytes,2,opt,name=when,proto3" json:"when,omitempty"`
+	Severity      string                 `protobuf:"bytes,3,opt,name=severity,proto3" json:"severity,omitempty"`
+	Threshold     int32                  `protobuf:"varint,4,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	Window        string                 `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`
+	Wait          string                 `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	Repeat        string                 `protobuf:"bytes,7,opt,name=repeat,proto3" json:"repeat,omitempty"`
+	Silence       string                 `protobuf:"bytes,8,opt,name=silence,proto3" json:"silence,omitempty"`
+	Escalate      *AlertEscalation       `protobuf:"bytes,9,opt,name=escalate,proto3" json:"escalate,omitempty"`
+	Channels      []string               `protobuf:"bytes,10,rep,name=channels,proto3" json:"channels,omitempty"`
+	Mute          []string               `protobuf:"bytes,11,rep,name=mute,proto3" json:"mute,omitempty"`
+	Zone          string                 `protobuf:"bytes,12,opt,name=zone,proto3" json:"zone,omitempty"`
+	Language      string                 `protobuf:"bytes,13,opt,name=language,proto3" json:"language,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobAlert) Reset() {
+	*x = JobAlert{}
+	mi := &file_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAlert) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAlert) ProtoMessage() {}
+
+func (x *JobAlert) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAlert.ProtoReflect.Descriptor instead.
+func (*JobAlert) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JobAlert) GetEvents() []string {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *JobAlert) GetWhen() *JobAlertTimes {
+	if x != nil {
+		return x.When
+	}
+	return nil
+}
+
+func (x *JobAlert) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *JobAlert) GetThreshold() int32 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+func (x *JobAlert) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *JobAlert) GetWait() string {
+	if x != nil {
+		return x.Wait
+	}
+	return ""
+}
+
+func (x *JobAlert) GetRepeat() string {
+	if x != nil {
+		return x.Repeat
+	}
+	return ""
+}
+
+func (x *JobAlert) GetSilence() string {
+	if x != nil {
+		return x.Silence
+	}
+	return ""
+}
+
+func (x *JobAlert) GetEscalate() *AlertEscalation {
+	if x != nil {
+		return x.Escalate
+	}
+	return nil
+}
+
+func (x *JobAlert) GetChannels() []string {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *JobAlert) GetMute() []string {
+	if x != nil {
+		return x.Mute
+	}
+	return nil
+}
+
+func (x *JobAlert) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *JobAlert) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+// JobAlertTimes has the times of the events that depend on one.
+type JobAlertTimes struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	LateStart         string                 `protobuf:"bytes,1,opt,name=late_start,json=lateStart,proto3" json:"late_start,omitempty"`                           // after the planned time; unset: 1 min
+	NoSuccessSince    string                 `protobuf:"bytes,2,opt,name=no_success_since,json=noSuccessSince,proto3" json:"no_success_since,omitempty"`          // required for that event
+	RunningLongerThan string                 `protobuf:"bytes,3,opt,name=running_longer_than,json=runningLongerThan,proto3" json:"running_longer_than,omitempty"` // required for that event
+	NotFinishedBy     string                 `protobuf:"bytes,4,opt,name=not_finished_by,json=notFinishedBy,proto3" json:"not_finished_by,omitempty"`             // a time of day such as 06:30, required for that event
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *JobAlertTimes) Reset() {
+	*x = JobAlertTimes{}
+	mi := &file_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAlertTimes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAlertTimes) ProtoMessage() {}
+
+func (x *JobAlertTimes) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAlertTimes.ProtoReflect.Descriptor instead.
+func (*JobAlertTimes) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JobAlertTimes) GetLateStart() string {
+	if x != nil {
+		return x.LateStart
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetNoSuccessSince() string {
+	if x != nil {
+		return x.NoSuccessSince
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetRunningLongerThan() string {
+	if x != nil {
+		return x.RunningLongerThan
+	}
+	return ""
+}
+
+func (x *JobAlertTimes) GetNotFinishedBy() string {
+	if x != nil {
+		return x.NotFinishedBy
+	}
+	return ""
+}
+
 // Limits bound one attempt of a handler in a module. If the module's manifest or the host
 // also sets a limit, the smaller one applies.
 type Limits struct {
@@ -441,7 +660,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +672,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +685,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Limits) GetMemoryBytes() int64 {
@@ -504,7 +723,7 @@ type Handler struct {
 
 func (x *Handler) Reset() {
 	*x = Handler{}
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +735,7 @@ func (x *Handler) String() string {
 func (*Handler) ProtoMessage() {}
 
 func (x *Handler) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +748,7 @@ func (x *Handler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handler.ProtoReflect.Descriptor instead.
 func (*Handler) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Handler) GetModule() string {
@@ -603,7 +822,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +834,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +847,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Schedule) GetCron() string {
@@ -750,7 +969,7 @@ type Daily struct {
 
 func (x *Daily) Reset() {
 	*x = Daily{}
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +981,7 @@ func (x *Daily) String() string {
 func (*Daily) ProtoMessage() {}
 
 func (x *Daily) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +994,7 @@ func (x *Daily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daily.ProtoReflect.Descriptor instead.
 func (*Daily) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Daily) GetFrom() string {
@@ -821,7 +1040,7 @@ type Misfire struct {
 
 func (x *Misfire) Reset() {
 	*x = Misfire{}
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1052,7 @@ func (x *Misfire) String() string {
 func (*Misfire) ProtoMessage() {}
 
 func (x *Misfire) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1065,7 @@ func (x *Misfire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Misfire.ProtoReflect.Descriptor instead.
 func (*Misfire) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Misfire) GetPolicy() string {
@@ -892,7 +1111,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1123,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1136,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Overlap) GetPolicy() string {
@@ -945,7 +1164,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1176,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1189,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rate) GetMax() int32 {
@@ -1008,7 +1227,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1239,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1252,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Routing) GetStrategy() string {
@@ -1112,7 +1331,7 @@ type Fanout struct {
 
 func (x *Fanout) Reset() {
 	*x = Fanout{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1343,7 @@ func (x *Fanout) String() string {
 func (*Fanout) ProtoMessage() {}
 
 func (x *Fanout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1356,7 @@ func (x *Fanout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanout.ProtoReflect.Descriptor instead.
 func (*Fanout) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fanout) GetMode() string {
@@ -1190,7 +1409,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1421,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1434,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Dependency) GetJobs() []string {
@@ -1262,7 +1481,7 @@ type EventTrigger struct {
 
 func (x *EventTrigger) Reset() {
 	*x = EventTrigger{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1493,7 @@ func (x *EventTrigger) String() string {
 func (*EventTrigger) ProtoMessage() {}
 
 func (x *EventTrigger) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1506,7 @@ func (x *EventTrigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventTrigger.ProtoReflect.Descriptor instead.
 func (*EventTrigger) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EventTrigger) GetEvent() string {
@@ -1324,7 +1543,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1555,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1568,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1377,7 +1596,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1608,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1621,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Node) GetName() string {
@@ -1466,7 +1685,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1697,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1710,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeState) GetName() string {
@@ -1566,7 +1785,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1797,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1810,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1645,7 +1864,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1876,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1889,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1773,7 +1992,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +2004,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +2017,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Run) GetId() string {
@@ -2142,7 +2361,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2373,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2386,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2238,7 +2457,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2469,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2482,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -2301,7 +2520,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2532,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2545,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -2378,7 +2597,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2609,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2622,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2443,7 +2662,7 @@ type CreateJobRequest struct {
 
 func (x *CreateJobRequest) Reset() {
 	*x = CreateJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2674,7 @@ func (x *CreateJobRequest) String() string {
 func (*CreateJobRequest) ProtoMessage() {}
 
 func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2687,7 @@ func (x *CreateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJobRequest.ProtoReflect.Descriptor instead.
 func (*CreateJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateJobRequest) GetJob() *Job {
@@ -2497,7 +2716,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2728,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2741,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2577,7 +2796,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2808,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2821,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2629,7 +2848,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2860,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2873,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2699,7 +2918,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2930,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2943,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2828,7 +3047,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +3059,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3072,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2882,7 +3101,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3113,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3126,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2946,7 +3165,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3177,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3190,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 type PauseJobRequest struct {
@@ -2986,7 +3205,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3217,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3230,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -3052,7 +3271,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3283,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3296,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -3114,7 +3333,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3345,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3358,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -3194,7 +3413,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3425,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3438,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -3250,7 +3469,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3481,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3494,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -3332,7 +3551,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +3563,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +3576,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -3407,7 +3626,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3638,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3651,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -3524,7 +3743,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3755,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3768,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3599,7 +3818,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3830,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3843,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3706,7 +3925,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3937,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3950,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3751,7 +3970,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +3982,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3995,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3802,7 +4021,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +4033,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +4046,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3846,7 +4065,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +4077,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +4090,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3891,7 +4110,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +4122,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +4135,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3941,7 +4160,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4172,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4185,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 type GetRunRequest struct {
@@ -3979,7 +4198,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3991,7 +4210,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4004,7 +4223,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -4044,7 +4263,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4275,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4288,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -4163,7 +4382,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4394,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4407,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -4222,7 +4441,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4234,7 +4453,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4466,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -4275,7 +4494,7 @@ type TerminateRunRequest struct {
 
 func (x *TerminateRunRequest) Reset() {
 	*x = TerminateRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4506,7 @@ func (x *TerminateRunRequest) String() string {
 func (*TerminateRunRequest) ProtoMessage() {}
 
 func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4519,7 @@ func (x *TerminateRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRunRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TerminateRunRequest) GetApp() string {
@@ -4337,7 +4556,7 @@ type DeleteRunRequest struct {
 
 func (x *DeleteRunRequest) Reset() {
 	*x = DeleteRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4568,7 @@ func (x *DeleteRunRequest) String() string {
 func (*DeleteRunRequest) ProtoMessage() {}
 
 func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4581,7 @@ func (x *DeleteRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteRunRequest) GetApp() string {
@@ -4397,7 +4616,7 @@ type DeleteRunResponse struct {
 
 func (x *DeleteRunResponse) Reset() {
 	*x = DeleteRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4628,7 @@ func (x *DeleteRunResponse) String() string {
 func (*DeleteRunResponse) ProtoMessage() {}
 
 func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[52]
+	mi := &file_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4641,7 @@ func (x *DeleteRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRunResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeleteRunResponse) GetRuns() int64 {
@@ -4454,7 +4673,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4685,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[53]
+	mi := &file_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4698,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -4545,7 +4764,7 @@ type BulkRunsRequest struct {
 
 func (x *BulkRunsRequest) Reset() {
 	*x = BulkRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4557,7 +4776,7 @@ func (x *BulkRunsRequest) String() string {
 func (*BulkRunsRequest) ProtoMessage() {}
 
 func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[54]
+	mi := &file_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4570,7 +4789,7 @@ func (x *BulkRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsRequest.ProtoReflect.Descriptor instead.
 func (*BulkRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BulkRunsRequest) GetApp() string {
@@ -4669,7 +4888,7 @@ type BulkRunsResponse struct {
 
 func (x *BulkRunsResponse) Reset() {
 	*x = BulkRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4900,7 @@ func (x *BulkRunsResponse) String() string {
 func (*BulkRunsResponse) ProtoMessage() {}
 
 func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[55]
+	mi := &file_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4913,7 @@ func (x *BulkRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRunsResponse.ProtoReflect.Descriptor instead.
 func (*BulkRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BulkRunsResponse) GetMatched() int32 {
@@ -4735,7 +4954,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +4966,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[56]
+	mi := &file_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +4979,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -4789,7 +5008,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4801,7 +5020,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[57]
+	mi := &file_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4814,7 +5033,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -4856,7 +5075,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4868,7 +5087,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[58]
+	mi := &file_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4881,7 +5100,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Reason) GetCode() string {
@@ -4912,7 +5131,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5143,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[59]
+	mi := &file_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5156,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -4985,7 +5204,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4997,7 +5216,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[60]
+	mi := &file_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5010,7 +5229,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -5039,7 +5258,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5051,7 +5270,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[61]
+	mi := &file_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5064,7 +5283,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -5107,7 +5326,7 @@ type Refusal_Problem struct {
 
 func (x *Refusal_Problem) Reset() {
 	*x = Refusal_Problem{}
-	mi := &file_v1_job_proto_msgTypes[66]
+	mi := &file_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5119,7 +5338,7 @@ func (x *Refusal_Problem) String() string {
 func (*Refusal_Problem) ProtoMessage() {}
 
 func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[66]
+	mi := &file_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5132,7 +5351,7 @@ func (x *Refusal_Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal_Problem.ProtoReflect.Descriptor instead.
 func (*Refusal_Problem) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24, 0}
+	return file_v1_job_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *Refusal_Problem) GetIndex() int32 {
@@ -5160,7 +5379,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xb3\v\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0ev1/alert.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xe3\v\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -5185,7 +5404,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"dependency\x18\x13 \x01(\v2\x18.wheelwork.v1.DependencyR\n" +
 	"dependency\x124\n" +
-	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12\x1a\n" +
+	"\atrigger\x18# \x01(\v2\x1a.wheelwork.v1.EventTriggerR\atrigger\x12.\n" +
+	"\x06alerts\x18$ \x03(\v2\x16.wheelwork.v1.JobAlertR\x06alerts\x12\x1a\n" +
 	"\brevision\x18\x14 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04etag\x18\x15 \x01(\tR\x04etag\x129\n" +
 	"\n" +
@@ -5213,7 +5433,28 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x0e\n" +
-	"\x02by\x18\x04 \x01(\tR\x02by\"?\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\x86\x03\n" +
+	"\bJobAlert\x12\x16\n" +
+	"\x06events\x18\x01 \x03(\tR\x06events\x12/\n" +
+	"\x04when\x18\x02 \x01(\v2\x1b.wheelwork.v1.JobAlertTimesR\x04when\x12\x1a\n" +
+	"\bseverity\x18\x03 \x01(\tR\bseverity\x12\x1c\n" +
+	"\tthreshold\x18\x04 \x01(\x05R\tthreshold\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\tR\x06window\x12\x12\n" +
+	"\x04wait\x18\x06 \x01(\tR\x04wait\x12\x16\n" +
+	"\x06repeat\x18\a \x01(\tR\x06repeat\x12\x18\n" +
+	"\asilence\x18\b \x01(\tR\asilence\x129\n" +
+	"\bescalate\x18\t \x01(\v2\x1d.wheelwork.v1.AlertEscalationR\bescalate\x12\x1a\n" +
+	"\bchannels\x18\n" +
+	" \x03(\tR\bchannels\x12\x12\n" +
+	"\x04mute\x18\v \x03(\tR\x04mute\x12\x12\n" +
+	"\x04zone\x18\f \x01(\tR\x04zone\x12\x1a\n" +
+	"\blanguage\x18\r \x01(\tR\blanguage\"\xb0\x01\n" +
+	"\rJobAlertTimes\x12\x1d\n" +
+	"\n" +
+	"late_start\x18\x01 \x01(\tR\tlateStart\x12(\n" +
+	"\x10no_success_since\x18\x02 \x01(\tR\x0enoSuccessSince\x12.\n" +
+	"\x13running_longer_than\x18\x03 \x01(\tR\x11runningLongerThan\x12&\n" +
+	"\x0fnot_finished_by\x18\x04 \x01(\tR\rnotFinishedBy\"?\n" +
 	"\x06Limits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04fuel\x18\x02 \x01(\x03R\x04fuel\"\x85\x02\n" +
@@ -5684,210 +5925,216 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*JobPause)(nil),               // 1: wheelwork.v1.JobPause
-	(*Limits)(nil),                 // 2: wheelwork.v1.Limits
-	(*Handler)(nil),                // 3: wheelwork.v1.Handler
-	(*Schedule)(nil),               // 4: wheelwork.v1.Schedule
-	(*Daily)(nil),                  // 5: wheelwork.v1.Daily
-	(*Misfire)(nil),                // 6: wheelwork.v1.Misfire
-	(*Overlap)(nil),                // 7: wheelwork.v1.Overlap
-	(*Rate)(nil),                   // 8: wheelwork.v1.Rate
-	(*Routing)(nil),                // 9: wheelwork.v1.Routing
-	(*Fanout)(nil),                 // 10: wheelwork.v1.Fanout
-	(*Dependency)(nil),             // 11: wheelwork.v1.Dependency
-	(*EventTrigger)(nil),           // 12: wheelwork.v1.EventTrigger
-	(*Workflow)(nil),               // 13: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 14: wheelwork.v1.Node
-	(*NodeState)(nil),              // 15: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 16: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 17: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 18: wheelwork.v1.Run
-	(*Attempt)(nil),                // 19: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 20: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 21: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 22: wheelwork.v1.ApplyJobRequest
-	(*CreateJobRequest)(nil),       // 23: wheelwork.v1.CreateJobRequest
-	(*Refusal)(nil),                // 24: wheelwork.v1.Refusal
-	(*ApplyJobResponse)(nil),       // 25: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 26: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 27: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 28: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 29: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 30: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 31: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 32: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 33: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 34: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 35: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 36: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 37: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 38: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 39: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 40: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 41: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 42: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 43: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 44: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 45: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 46: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 47: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 48: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 49: wheelwork.v1.CancelRunRequest
-	(*TerminateRunRequest)(nil),    // 50: wheelwork.v1.TerminateRunRequest
-	(*DeleteRunRequest)(nil),       // 51: wheelwork.v1.DeleteRunRequest
-	(*DeleteRunResponse)(nil),      // 52: wheelwork.v1.DeleteRunResponse
-	(*RetryRunRequest)(nil),        // 53: wheelwork.v1.RetryRunRequest
-	(*BulkRunsRequest)(nil),        // 54: wheelwork.v1.BulkRunsRequest
-	(*BulkRunsResponse)(nil),       // 55: wheelwork.v1.BulkRunsResponse
-	(*ExplainRunRequest)(nil),      // 56: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 57: wheelwork.v1.ExplainRunResponse
-	(*Reason)(nil),                 // 58: wheelwork.v1.Reason
-	(*HostVerdict)(nil),            // 59: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 60: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 61: wheelwork.v1.ReadLogRequest
-	nil,                            // 62: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 63: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 64: wheelwork.v1.EventTrigger.MatchEntry
-	nil,                            // 65: wheelwork.v1.Run.LabelsEntry
-	(*Refusal_Problem)(nil),        // 66: wheelwork.v1.Refusal.Problem
-	nil,                            // 67: wheelwork.v1.ListJobsRequest.LabelsEntry
-	nil,                            // 68: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	nil,                            // 69: wheelwork.v1.Calendar.LabelsEntry
-	nil,                            // 70: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 71: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 72: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 73: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 74: wheelwork.v1.HTTPCall
+	(*JobAlert)(nil),               // 2: wheelwork.v1.JobAlert
+	(*JobAlertTimes)(nil),          // 3: wheelwork.v1.JobAlertTimes
+	(*Limits)(nil),                 // 4: wheelwork.v1.Limits
+	(*Handler)(nil),                // 5: wheelwork.v1.Handler
+	(*Schedule)(nil),               // 6: wheelwork.v1.Schedule
+	(*Daily)(nil),                  // 7: wheelwork.v1.Daily
+	(*Misfire)(nil),                // 8: wheelwork.v1.Misfire
+	(*Overlap)(nil),                // 9: wheelwork.v1.Overlap
+	(*Rate)(nil),                   // 10: wheelwork.v1.Rate
+	(*Routing)(nil),                // 11: wheelwork.v1.Routing
+	(*Fanout)(nil),                 // 12: wheelwork.v1.Fanout
+	(*Dependency)(nil),             // 13: wheelwork.v1.Dependency
+	(*EventTrigger)(nil),           // 14: wheelwork.v1.EventTrigger
+	(*Workflow)(nil),               // 15: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 16: wheelwork.v1.Node
+	(*NodeState)(nil),              // 17: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 18: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 19: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 20: wheelwork.v1.Run
+	(*Attempt)(nil),                // 21: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 22: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 23: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 24: wheelwork.v1.ApplyJobRequest
+	(*CreateJobRequest)(nil),       // 25: wheelwork.v1.CreateJobRequest
+	(*Refusal)(nil),                // 26: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 27: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 28: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 29: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 30: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 31: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 32: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 33: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 34: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 35: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 36: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 37: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 38: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 39: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 40: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 41: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 42: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 43: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 44: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 45: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 46: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 47: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 48: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 49: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 50: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 51: wheelwork.v1.CancelRunRequest
+	(*TerminateRunRequest)(nil),    // 52: wheelwork.v1.TerminateRunRequest
+	(*DeleteRunRequest)(nil),       // 53: wheelwork.v1.DeleteRunRequest
+	(*DeleteRunResponse)(nil),      // 54: wheelwork.v1.DeleteRunResponse
+	(*RetryRunRequest)(nil),        // 55: wheelwork.v1.RetryRunRequest
+	(*BulkRunsRequest)(nil),        // 56: wheelwork.v1.BulkRunsRequest
+	(*BulkRunsResponse)(nil),       // 57: wheelwork.v1.BulkRunsResponse
+	(*ExplainRunRequest)(nil),      // 58: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 59: wheelwork.v1.ExplainRunResponse
+	(*Reason)(nil),                 // 60: wheelwork.v1.Reason
+	(*HostVerdict)(nil),            // 61: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 62: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 63: wheelwork.v1.ReadLogRequest
+	nil,                            // 64: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 65: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 66: wheelwork.v1.EventTrigger.MatchEntry
+	nil,                            // 67: wheelwork.v1.Run.LabelsEntry
+	(*Refusal_Problem)(nil),        // 68: wheelwork.v1.Refusal.Problem
+	nil,                            // 69: wheelwork.v1.ListJobsRequest.LabelsEntry
+	nil,                            // 70: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	nil,                            // 71: wheelwork.v1.Calendar.LabelsEntry
+	nil,                            // 72: wheelwork.v1.ListRunsRequest.LabelsEntry
+	nil,                            // 73: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 74: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 75: google.protobuf.Timestamp
+	(*AlertEscalation)(nil),        // 76: wheelwork.v1.AlertEscalation
+	(*HTTPCall)(nil),               // 77: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
-	3,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
-	4,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	16, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	62, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	6,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
-	7,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
-	8,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
-	9,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
-	10, // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
-	11, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	12, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
-	73, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	73, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	73, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	17, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	1,  // 15: wheelwork.v1.Job.pause:type_name -> wheelwork.v1.JobPause
-	13, // 16: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	2,  // 17: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	73, // 18: wheelwork.v1.JobPause.since:type_name -> google.protobuf.Timestamp
-	73, // 19: wheelwork.v1.JobPause.until:type_name -> google.protobuf.Timestamp
-	63, // 20: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	74, // 21: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	5,  // 22: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	64, // 23: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
-	14, // 24: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	73, // 25: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	73, // 26: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	73, // 27: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	73, // 28: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	73, // 29: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	73, // 30: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	73, // 31: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	20, // 32: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	19, // 33: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	73, // 34: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	15, // 35: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	65, // 36: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	73, // 37: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	73, // 38: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	73, // 39: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	73, // 40: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	73, // 41: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 42: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 43: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	66, // 44: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 45: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	67, // 46: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 47: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	73, // 48: wheelwork.v1.PauseJobRequest.until:type_name -> google.protobuf.Timestamp
-	73, // 49: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	73, // 50: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	73, // 51: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	73, // 52: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	68, // 53: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	73, // 54: wheelwork.v1.BulkJobsRequest.until:type_name -> google.protobuf.Timestamp
-	69, // 55: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	73, // 56: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	39, // 57: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	39, // 58: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	70, // 59: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	73, // 60: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	73, // 61: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	18, // 62: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	71, // 63: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	73, // 64: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	73, // 65: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	59, // 66: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	58, // 67: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	72, // 68: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	58, // 69: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	22, // 70: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	23, // 71: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	26, // 72: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	27, // 73: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	29, // 74: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	31, // 75: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	32, // 76: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	33, // 77: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	34, // 78: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	35, // 79: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	37, // 80: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	40, // 81: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	41, // 82: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	42, // 83: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	44, // 84: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	46, // 85: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	47, // 86: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	49, // 87: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	50, // 88: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	53, // 89: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	51, // 90: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	54, // 91: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	56, // 92: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	60, // 93: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	61, // 94: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	25, // 95: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	25, // 96: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 97: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	28, // 98: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	30, // 99: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 100: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 101: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	18, // 102: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 103: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	36, // 104: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	38, // 105: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	39, // 106: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	39, // 107: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	43, // 108: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	45, // 109: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	18, // 110: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	48, // 111: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	18, // 112: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	18, // 113: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	18, // 114: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	52, // 115: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	55, // 116: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	57, // 117: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	18, // 118: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	21, // 119: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	95, // [95:120] is the sub-list for method output_type
-	70, // [70:95] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	5,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
+	6,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
+	18, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	64, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	8,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	9,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	10, // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	11, // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	12, // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	13, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	14, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	2,  // 11: wheelwork.v1.Job.alerts:type_name -> wheelwork.v1.JobAlert
+	75, // 12: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	75, // 13: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	75, // 14: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	19, // 15: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	1,  // 16: wheelwork.v1.Job.pause:type_name -> wheelwork.v1.JobPause
+	15, // 17: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	4,  // 18: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	75, // 19: wheelwork.v1.JobPause.since:type_name -> google.protobuf.Timestamp
+	75, // 20: wheelwork.v1.JobPause.until:type_name -> google.protobuf.Timestamp
+	3,  // 21: wheelwork.v1.JobAlert.when:type_name -> wheelwork.v1.JobAlertTimes
+	76, // 22: wheelwork.v1.JobAlert.escalate:type_name -> wheelwork.v1.AlertEscalation
+	65, // 23: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	77, // 24: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	7,  // 25: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	66, // 26: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	16, // 27: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	75, // 28: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	75, // 29: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	75, // 30: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	75, // 31: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	75, // 32: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	75, // 33: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	75, // 34: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	22, // 35: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	21, // 36: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	75, // 37: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	17, // 38: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	67, // 39: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	75, // 40: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	75, // 41: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	75, // 42: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	75, // 43: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	75, // 44: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 45: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 46: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	68, // 47: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,  // 48: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	69, // 49: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,  // 50: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	75, // 51: wheelwork.v1.PauseJobRequest.until:type_name -> google.protobuf.Timestamp
+	75, // 52: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	75, // 53: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	75, // 54: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	75, // 55: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	70, // 56: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	75, // 57: wheelwork.v1.BulkJobsRequest.until:type_name -> google.protobuf.Timestamp
+	71, // 58: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	75, // 59: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	41, // 60: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	41, // 61: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	72, // 62: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	75, // 63: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	75, // 64: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	20, // 65: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	73, // 66: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	75, // 67: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	75, // 68: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	61, // 69: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	60, // 70: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	74, // 71: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	60, // 72: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	24, // 73: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	25, // 74: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	28, // 75: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	29, // 76: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	31, // 77: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	33, // 78: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	34, // 79: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	35, // 80: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	36, // 81: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	37, // 82: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	39, // 83: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	42, // 84: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	43, // 85: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	44, // 86: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	46, // 87: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	48, // 88: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	49, // 89: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	51, // 90: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	52, // 91: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	55, // 92: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	53, // 93: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	56, // 94: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	58, // 95: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	62, // 96: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	63, // 97: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	27, // 98: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	27, // 99: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 100: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	30, // 101: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	32, // 102: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 103: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 104: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	20, // 105: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 106: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	38, // 107: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	40, // 108: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	41, // 109: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	41, // 110: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	45, // 111: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	47, // 112: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	20, // 113: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	50, // 114: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	20, // 115: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	20, // 116: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	20, // 117: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	54, // 118: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	57, // 119: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	59, // 120: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	20, // 121: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	23, // 122: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	98, // [98:123] is the sub-list for method output_type
+	73, // [73:98] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5895,18 +6142,19 @@ func file_v1_job_proto_init() {
 	if File_v1_job_proto != nil {
 		return
 	}
+	file_v1_alert_proto_init()
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[27].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   73,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wheelworkhq/wheelwork/alert/definition"
@@ -34,22 +35,72 @@ type alertsAPI struct {
 const maxSubjects = 100
 
 func (a *alertsAPI) ListAlerts(ctx context.Context, req *apiv1.ListAlertsRequest) (*apiv1.ListAlertsResponse, error) {
-	app := core.AppOf(req.App)
+	app, most := core.AppOf(req.App), wholePage(req.PageSize)
+	since, id, err := readAlertToken(req.PageToken)
+	if err != nil {
+		return nil, err
+	}
 	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListAlertsResponse, error) {
 		resp, page := &apiv1.ListAlertsResponse{}, Page{}
+		last := ""
 		st := l.Alerts.Read(app)
 		if st == nil {
 			return resp, nil
 		}
 		for _, x := range st.Alerts(l.Alerts.TurnTime().UnixMilli()) {
+			if at := x.Group.SinceMs; req.PageToken != "" && (at > since || at == since && x.ID <= id) {
+				continue
+			}
 			m := alertMessage(app, &x)
-			if len(resp.Alerts) >= maxPage || !page.Fits(m) {
+			if len(resp.Alerts) >= most || !page.Fits(m) {
+				resp.NextPageToken = last
 				break
 			}
-			resp.Alerts = append(resp.Alerts, m)
+			resp.Alerts, last = append(resp.Alerts, m), alertToken(x.Group.SinceMs, x.ID)
 		}
 		return resp, nil
 	})
+}
+
+// wholePage is pageSize for lists that had no pages at first: without a size a page has the most.
+func wholePage(n int32) int {
+	if n <= 0 {
+		return maxPage
+	}
+	return pageSize(n)
+}
+
+// alertToken names the last alert of a page by what the list is ordered by.
+func alertToken(sinceMs int64, id string) string { return strconv.FormatInt(sinceMs, 10) + "." + id }
+
+func readAlertToken(token string) (sinceMs int64, id string, err error) {
+	if token == "" {
+		return 0, "", nil
+	}
+	since, id, ok := strings.Cut(token, ".")
+	if sinceMs, err = strconv.ParseInt(since, 10, 64); err != nil || !ok || id == "" {
+		return 0, "", badToken()
+	}
+	return sinceMs, id, nil
+}
+
+// definitionsPage returns definitions behind a name, in the order of their names, and the token of the next page.
+func definitionsPage[D interface {
+	job.AppDefinition
+	proto.Message
+}](all []job.AppDefinition, size int32, after string) (part []D, next string) {
+	page, last := Page{}, ""
+	for _, d := range all {
+		if d.GetName() <= after {
+			continue
+		}
+		m := d.(D)
+		if len(part) >= wholePage(size) || !page.Fits(m) {
+			return part, last
+		}
+		part, last = append(part, m), m.GetName()
+	}
+	return part, ""
 }
 
 func alertMessage(app string, x *state.Alert) *apiv1.Alert {
@@ -211,9 +262,8 @@ func (a *alertsAPI) EndSilence(ctx context.Context, req *apiv1.EndSilenceRequest
 func (a *alertsAPI) ListAlertRules(ctx context.Context, req *apiv1.ListAlertRulesRequest) (*apiv1.ListAlertRulesResponse, error) {
 	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListAlertRulesResponse, error) {
 		resp := &apiv1.ListAlertRulesResponse{}
-		for _, d := range l.Alerts.Definitions(core.AppOf(req.App), job.KindAlertRule) {
-			resp.Rules = append(resp.Rules, d.(*apiv1.AlertRule))
-		}
+		all := l.Alerts.Definitions(core.AppOf(req.App), job.KindAlertRule)
+		resp.Rules, resp.NextPageToken = definitionsPage[*apiv1.AlertRule](all, req.PageSize, req.PageToken)
 		return resp, nil
 	})
 }
@@ -221,9 +271,8 @@ func (a *alertsAPI) ListAlertRules(ctx context.Context, req *apiv1.ListAlertRule
 func (a *alertsAPI) ListAlertChannels(ctx context.Context, req *apiv1.ListAlertChannelsRequest) (*apiv1.ListAlertChannelsResponse, error) {
 	return core.Ask(ctx, a.s.loop, func(l *core.Loop) (*apiv1.ListAlertChannelsResponse, error) {
 		resp := &apiv1.ListAlertChannelsResponse{}
-		for _, d := range l.Alerts.Definitions(core.AppOf(req.App), job.KindAlertChannel) {
-			resp.Channels = append(resp.Channels, d.(*apiv1.AlertChannel))
-		}
+		all := l.Alerts.Definitions(core.AppOf(req.App), job.KindAlertChannel)
+		resp.Channels, resp.NextPageToken = definitionsPage[*apiv1.AlertChannel](all, req.PageSize, req.PageToken)
 		return resp, nil
 	})
 }

@@ -1,8 +1,13 @@
 package core
 
 import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
 	"github.com/wheelworkhq/wheelwork/alert/rule"
 	alerts "github.com/wheelworkhq/wheelwork/alert/state"
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -23,6 +28,10 @@ func (al *Alerts) see(a *app, e *job.Effect) {
 		s.job = e.Run.Owner()
 	}
 	x := a.alerts
+	if (e.Change == job.JobChanged || e.Change == job.JobDeleted) && x.own.noteJob(e) && al.serves {
+		x.stale = true
+		al.touch(a)
+	}
 	if !x.stale && len(x.state.Rules()) == 0 { // it has marks of errors or silences only
 		return
 	}
@@ -108,3 +117,16 @@ func subjectOf(j *job.Job) rule.Subject {
 func aboutPaused(j *job.Job) string { return "paused/" + j.Name() }
 func aboutLate(r *job.Run) string   { return "late/" + r.ID.String() }
 func aboutLong(r *job.Run) string   { return "long/" + r.ID.String() }
+
+// noteJob notes that a job was changed or deleted. It reports whether its alerts are others now.
+func (x jobAlerts) noteJob(e *job.Effect) bool {
+	name, now := e.Job.Name(), e.Job.Alerts()
+	if e.Change == job.JobDeleted {
+		now = nil
+	}
+	same := slices.EqualFunc(x[name], now, func(a, b *apiv1.JobAlert) bool { return proto.Equal(a, b) })
+	if x[name] = now; len(now) == 0 {
+		delete(x, name)
+	}
+	return !same
+}

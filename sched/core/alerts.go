@@ -33,8 +33,9 @@ func (al *Alerts) ensure(a *app) *appAlerts {
 		a.alerts = &appAlerts{
 			al: al, a: a,
 			state: alerts.New(a.name, func(name string) *schedule.Calendar { return al.l.Planner.calendar(a.name, name) }),
-			byJob: map[*job.Job][]*alerts.Rule{},
+			byJob: map[*job.Job][]*alerts.Rule{}, own: jobAlerts{},
 		}
+		a.alerts.own.readJobs(a)
 		a.alerts.watch.of = a.alerts
 	}
 	return a.alerts
@@ -172,6 +173,9 @@ func (al *Alerts) reload(a *app) {
 			continue
 		}
 		rules = append(rules, r)
+	}
+	rules = append(rules, x.own.asRules(al, a.name)...)
+	for _, r := range rules {
 		x.late, x.long = x.late || r.Lists(rule.LateStart), x.long || r.Lists(rule.RunningLongerThan)
 		x.paused = x.paused || r.Lists(rule.SchedulePaused)
 	}
@@ -428,4 +432,28 @@ func (al *Alerts) Definitions(app, kind string) []job.AppDefinition {
 		return nil
 	}
 	return a.slots[job.ModuleSlot].DefinitionsOf(kind)
+}
+
+// readJobs reads the jobs of an app.
+func (x jobAlerts) readJobs(a *app) {
+	clear(x)
+	for _, s := range a.slots {
+		for j := range s.Jobs.All() {
+			if len(j.Alerts()) > 0 {
+				x[j.Name()] = j.Alerts()
+			}
+		}
+	}
+}
+
+// asRules returns the alerts as rules.
+func (x jobAlerts) asRules(al *Alerts, app string) (all []*definition.Rule) {
+	for _, name := range slices.Sorted(maps.Keys(x)) {
+		rules, err := definition.ReadJobAlerts(app, name, x[name])
+		if err != nil { // a newer version of the program has accepted them
+			al.l.cfg.Logger.Error("the alerts of a job are not followed", "app", app, "job", name, "error", err)
+		}
+		all = append(all, rules...)
+	}
+	return all
 }

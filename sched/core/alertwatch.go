@@ -94,7 +94,13 @@ func (w *watches) reload(al *Alerts, a *app) {
 	nowMs := al.l.clock.nowMs
 	var scan []watchRule
 	for _, r := range w.of.state.Rules() {
-		if r.Lists(rule.NoSuccessSince) {
+		switch {
+		case !r.Lists(rule.NoSuccessSince):
+		case r.Job != "": // its job is known
+			if j := al.l.State.Job(a.name, r.Job); j != nil {
+				w.noSuccess(al, j, r)
+			}
+		default:
 			scan = append(scan, watchRule{rule: r.Name})
 		}
 		if r.Lists(rule.NotFinishedBy) {
@@ -174,7 +180,11 @@ func (w *watches) due(al *Alerts, a *app, r *alerts.Rule, atMs int64, x watch) {
 	nowMs := al.l.clock.nowMs
 	switch x.what {
 	case rule.NotFinishedBy:
-		w.begin(al, a, []watchRule{{r.Name, time.UnixMilli(atMs)}})
+		if r.Job == "" {
+			w.begin(al, a, []watchRule{{r.Name, time.UnixMilli(atMs)}})
+		} else if j := al.l.State.Job(a.name, r.Job); j != nil {
+			w.unfinished(al, j, r, time.UnixMilli(atMs), nowMs)
+		}
 		w.of.state.SetWatched(r.Name, atMs)
 		w.add(nextDeadline(r, atMs), watch{rule: r.Name, what: rule.NotFinishedBy})
 	case rule.NoSuccessSince:

@@ -612,6 +612,9 @@ func (cs *ChangeSets) checkDeletion(set *ChangeSet, a *app, d *apiv1.Deletion) (
 	case job.KindAlertRule, job.KindAlertChannel, job.KindEventSource:
 		exists = s.Definition(d.Kind, d.Name) != nil
 		names = rulesTelling(s, set.with, d)
+		if d.Kind == job.KindAlertChannel {
+			names = append(names, jobsTelling(a, set.with, d.Name)...)
+		}
 	}
 	return deletion(exists), referenced(d.Kind+" "+d.Name, names)
 }
@@ -911,4 +914,22 @@ func (a *app) errIfSplitForAlerts() error {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "app %s is split over several partitions of the cluster, and an alert rule sees the jobs of one: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
+}
+
+// jobsTelling returns the jobs whose alerts name a channel, as texts "job NAME".
+func jobsTelling(a *app, with *Together, channel string) (names []string) {
+	if a.alerts == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.alerts.own)) {
+		if with.changesJob(name) {
+			continue // its change was checked
+		}
+		if slices.ContainsFunc(a.alerts.own[name], func(x *apiv1.JobAlert) bool {
+			return slices.Contains(slices.Concat(x.Channels, x.GetEscalate().GetChannels()), channel)
+		}) {
+			names = append(names, "job "+name)
+		}
+	}
+	return names
 }

@@ -141,7 +141,7 @@ func (cm *Commands) change(w JobChange) (put *apiv1.JobPut, result string, err e
 		return nil, "", err
 	}
 	if !w.checked {
-		if err := cmp.Or(cm.l.relations.checkUpstream(def, w.With), cm.l.relations.checkTrigger(def, w.With)); err != nil {
+		if err := cmp.Or(cm.l.relations.checkUpstream(def, w.With), cm.l.relations.checkTrigger(def, w.With), cm.l.relations.checkAlerts(def, w.With)); err != nil {
 			return nil, "", err
 		}
 	}

@@ -360,7 +360,8 @@ type appAlerts struct {
 	al    *Alerts
 	a     *app
 	state *alerts.State
-	stale bool // a definition or a calendar has changed
+	own   jobAlerts // the jobs with alerts of their own
+	stale bool      // a definition or a calendar has changed
 	// seen are the events of this turn, touched means that the app is in Alerts.touched.
 	seen    []seen
 	touched bool
@@ -373,6 +374,9 @@ type appAlerts struct {
 	late, long, paused bool
 	watch              watches
 }
+
+// jobAlerts are the jobs of an app that have alerts in their documents, by name.
+type jobAlerts map[string][]*apiv1.JobAlert
 
 // seen is an event that waits to be folded.
 type seen struct {

@@ -92,6 +92,9 @@ func (mo *Moves) pinReason(a *app, slot uint8) string {
 	if rules := a.slots[job.ModuleSlot].DefinitionsOf(job.KindAlertRule); len(rules) > 0 {
 		return fmt.Sprintf("alert rule %s sees the jobs of one partition: an app with alert rules stays together", rules[0].GetName())
 	}
+	if a.alerts != nil && len(a.alerts.own) > 0 {
+		return fmt.Sprintf("job %s has alerts, and alerts see the jobs of one partition: an app with alerts stays together", a.alerts.own.firstJob())
+	}
 	if j := mo.startedIn(a, slot); j != nil {
 		return fmt.Sprintf("events start job %s: such jobs stay in the partition where app %s began, which takes the events", j.Name(), a.name)
 	}
@@ -428,4 +431,12 @@ func (mo *Moves) AppState(app string) *apiv1.AppState {
 	m.Granted(func(g *apiv1.ModuleGrants) { st.Grants = append(st.Grants, g) })
 	slices.SortFunc(st.Grants, func(a, b *apiv1.ModuleGrants) int { return strings.Compare(a.Module, b.Module) })
 	return st
+}
+
+// firstJob returns the name of the first job with alerts; "": there is none.
+func (x jobAlerts) firstJob() string {
+	if len(x) == 0 {
+		return ""
+	}
+	return slices.Min(slices.Collect(maps.Keys(x)))
 }

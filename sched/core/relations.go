@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -258,4 +259,44 @@ func (c *circleSearch) circle(last visit) error {
 		text += v.how
 	}
 	return status.Errorf(codes.InvalidArgument, "job %s: jobs would start each other in a circle: %s", last.name, text+last.how)
+}
+
+// maxJobAlerts bounds the jobs of an app that have alerts: a change of one reads those of all.
+const maxJobAlerts = 2_000
+
+// checkAlerts fails if the alerts of a job are wrong, or name a channel that does not exist.
+func (re *relations) checkAlerts(def *apiv1.Job, with *Together) error {
+	if len(def.Alerts) == 0 {
+		return nil
+	}
+	if _, err := definition.ReadJobAlerts(def.App, def.Name, def.Alerts); err != nil {
+		return status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, err)
+	}
+	a := re.l.State.apps[def.App]
+	if a != nil && a.split() {
+		return status.Errorf(codes.FailedPrecondition, "job %s: it has alerts, and app %s is split over several partitions of the cluster: bring it together with `wheelwork cluster merge %s` first", def.Name, def.App, def.App)
+	}
+	for _, x := range def.Alerts {
+		for _, name := range slices.Concat(x.Channels, x.GetEscalate().GetChannels()) {
+			exists, changes := with.channelChange(name)
+			if !changes {
+				exists = a != nil && a.slots[job.ModuleSlot].Definition(job.KindAlertChannel, name) != nil
+			}
+			if !exists {
+				return status.Errorf(codes.FailedPrecondition, "job %s: its alerts name the channel %q, which does not exist: apply a document of kind AlertChannel with it, or before", def.Name, name)
+			}
+		}
+	}
+	n := with.alerting()
+	if a != nil && a.alerts != nil {
+		for name := range a.alerts.own {
+			if name != def.Name && !with.changesJob(name) {
+				n++
+			}
+		}
+	}
+	if n > maxJobAlerts {
+		return status.Errorf(codes.ResourceExhausted, "job %s: app %s would have %d jobs with alerts of their own, and the limit is %d: select the jobs with an alert rule", def.Name, def.App, n, maxJobAlerts)
+	}
+	return nil
 }

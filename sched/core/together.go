@@ -115,6 +115,27 @@ func (t *Together) sourceChange(name string) (exists, changes bool) {
 	return exists, changes
 }
 
+func (t *Together) channelChange(name string) (exists, changes bool) {
+	if t == nil {
+		return false, false
+	}
+	exists, changes = t.channels[name]
+	return exists, changes
+}
+
+// alerting returns the number of jobs with alerts that are applied, at least the one that is applied alone.
+func (t *Together) alerting() (n int) {
+	if t.alone() {
+		return 1
+	}
+	for _, d := range t.jobs {
+		if len(d.GetAlerts()) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // addJob adds a definition, or a deletion if def is nil.
 func (t *Together) addJob(name string, def *apiv1.Job) {
 	set(&t.jobs, name, def)

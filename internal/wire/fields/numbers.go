@@ -299,6 +299,7 @@ const (
 	JobChangedBy   = 33
 	JobOwner       = 34
 	JobTrigger     = 35
+	JobAlerts      = 36
 	JobPause       = 40
 )
 
