@@ -49,6 +49,9 @@ func (p Pause) end() *timestamppb.Timestamp {
 	return timestamppb.New(p.Until)
 }
 
+// Set gives a request for the operation [PauseJobs] the reason of the pause, as its note, and the end.
+func (p Pause) Set(req *OperationRequest) { req.Note, req.Until = p.Reason, p.end() }
+
 // PauseApp pauses an app from now on, or replaces its pause. A paused app starts nothing: planned
 // times are skipped, and triggered runs and retries wait. Attempts that hosts have go on. It needs
 // the permission jobs.operate in the app.

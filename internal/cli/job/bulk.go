@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wheelworkhq/wheelwork/internal/cli/bulk"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
@@ -77,10 +76,8 @@ func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Co
 	}
 	a.Start = func() (*sdk.Operation, error) {
 		kind := map[string]string{sdk.BulkPause: sdk.PauseJobs, sdk.BulkResume: sdk.ResumeJobs, sdk.BulkTrigger: sdk.RunJobs, sdk.BulkDelete: sdk.DeleteJobs}[b.Action]
-		req := &sdk.OperationRequest{App: b.App, Kind: kind, Jobs: &sdk.JobSelection{Prefix: b.Prefix, Labels: b.Labels}, All: b.All, Force: b.Force, Note: b.Pause.Reason}
-		if !b.Pause.Until.IsZero() {
-			req.Until = timestamppb.New(b.Pause.Until)
-		}
+		req := &sdk.OperationRequest{App: b.App, Kind: kind, Jobs: &sdk.JobSelection{Prefix: b.Prefix, Labels: b.Labels}, All: b.All, Force: b.Force}
+		b.Pause.Set(req)
 		return client.StartOperation(ctx, req)
 	}
 	done, err := a.Do(c.Printer, cmd)
