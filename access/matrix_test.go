@@ -343,6 +343,8 @@ func TestNested(t *testing.T) {
 		{"an operation that deletes", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.delete"), writers},
 		{"an operation that sets fields", apiv1.Operations_StartOperation_FullMethodName, operation("jobs.set"), writers},
 		{"an unknown operation", apiv1.Operations_StartOperation_FullMethodName, operation("of a newer version"), operators},
+		{"a retry", apiv1.Runs_RetryRun_FullMethodName, &apiv1.RetryRunRequest{App: "shop", FromNode: "a", Host: "h"}, operators},
+		{"a retry with another module", apiv1.Runs_RetryRun_FullMethodName, &apiv1.RetryRunRequest{App: "shop", Module: "m@2"}, roles("developer maintainer admin")},
 		{"pause many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("pause"), operators},
 		{"resume many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("resume"), operators},
 		{"trigger many", apiv1.Jobs_BulkJobs_FullMethodName, bulk("trigger"), starters},

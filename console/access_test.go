@@ -115,7 +115,7 @@ func TestCrossOriginRequestsAreRefused(t *testing.T) {
 
 func TestNothingChangesOnGet(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
-	for _, path := range []string{"/apps/default/jobs/totals/run", "/apps/default/jobs/totals/pause", "/logout"} {
+	for _, path := range []string{"/apps/default/jobs/totals/run", "/apps/default/jobs/totals/resume", "/logout"} {
 		if resp, _ := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
 			t.Errorf("GET %s: %s", path, resp.Status)
 		}

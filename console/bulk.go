@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/conditions"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/job/schedule/cron"
 )
 
 // This file has the pages that change all runs or jobs of a list. Their address has the filter of the
@@ -31,7 +33,7 @@ var (
 )
 
 // bulkChoices are the names of the form's fields. The others are of the filter.
-var bulkChoices = []string{"action", "note", "force", "set-owner", "set-no-owner", "set-labels", "set-remove", "set-timeout", "set-zone"}
+var bulkChoices = []string{"action", "note", "force", "set-owner", "set-no-owner", "set-labels", "set-remove", "set-timeout", "set-zone", "until", "until-zone"}
 
 // besideFilter are the names in the address of a list that do not select.
 var besideFilter = []string{"app", "sort", "page"}
@@ -47,6 +49,7 @@ type bulkView struct {
 	Found   *apiv1.StartOperationResponse
 	Key     string // of the operation that the preview starts
 	Refused string
+	Zone    string // of the times in the form
 }
 
 type bulkField struct{ Name, Value string }
@@ -89,7 +92,7 @@ func (c *console) readBulk(v *visit, runs bool) (bulkView, error) {
 	if runs {
 		list, kinds = "runs", runKinds
 	}
-	view := bulkView{Runs: runs, Choices: url.Values{}, Request: &apiv1.StartOperationRequest{App: v.app, Kind: q.Get("action"), Note: strings.TrimSpace(q.Get("note"))}}
+	view := bulkView{Runs: runs, Zone: cmp.Or(q.Get("until-zone"), zoneOf(v.r).String()), Choices: url.Values{}, Request: &apiv1.StartOperationRequest{App: v.app, Kind: q.Get("action"), Note: strings.TrimSpace(q.Get("note"))}}
 	back := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		switch {
@@ -127,11 +130,23 @@ func (c *console) readBulk(v *visit, runs bool) (bulkView, error) {
 		err = view.selectBy(view.Request.Jobs, jobConditions)
 		view.Request.Force = view.Kind() == "jobs.delete" && q.Get("force") != ""
 	}
+	if err == nil && view.Kind() == "jobs.pause" {
+		view.Request.Until, err = pauseEnd(v, q)
+	}
 	if err == nil && view.Kind() == "jobs.set" {
 		view.Request.Set, err = readChanges(q)
 	}
 	view.Request.All = len(view.Filter) == 0 || len(view.Filter) == 1 && view.Filter[0].Name == "state"
 	return view, err
+}
+
+// pauseEnd reads the end of a pause; nil: it has none.
+func pauseEnd(v *visit, q url.Values) (*timestamppb.Timestamp, error) {
+	zone, err := cron.LoadZone(cmp.Or(q.Get("until-zone"), zoneOf(v.r).String()))
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return optionalTime(q.Get("until"), zone)
 }
 
 // fitsState reports whether a kind changes runs with a state.

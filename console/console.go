@@ -342,6 +342,7 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/pause", page: c.pauseJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/resume", page: c.resumeJob},
+		{pattern: "GET /apps/{app}/jobs/{name}/pause", page: c.pauseJobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/skip", page: c.skipNext},
 		{pattern: "GET /apps/{app}/jobs/{name}/backfill", page: c.backfillPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/backfill", page: c.backfill},

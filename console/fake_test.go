@@ -463,12 +463,21 @@ func (f *fakeAPI) setPaused(name string, paused bool) (*apiv1.Job, error) {
 	if j == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no job %q", name)
 	}
-	j.Paused = &paused
+	j.Paused, j.Pause = &paused, nil
 	return proto.CloneOf(j), nil
 }
 
 func (f *fakeAPI) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
-	return f.setPaused(r.Name, true)
+	if r.Until != nil && r.Until.AsTime().Before(time.Now()) {
+		return nil, status.Error(codes.InvalidArgument, "until has passed")
+	}
+	j, err := f.setPaused(r.Name, true)
+	if err == nil && (r.Reason != "" || r.Until != nil) {
+		f.change(func() {
+			f.job(r.Name).Pause = &apiv1.JobPause{Reason: r.Reason, Until: r.Until, Since: timestamppb.Now(), By: "ann"}
+		})
+	}
+	return j, err
 }
 
 func (f *fakeAPI) ResumeJob(_ context.Context, r *apiv1.ResumeJobRequest) (*apiv1.Job, error) {

@@ -214,15 +214,6 @@ func (v *visit) parseForm() error {
 	return nil
 }
 
-func (c *console) pauseJob(v *visit) error {
-	name := v.r.PathValue("name")
-	if _, err := c.jobs.PauseJob(v.ctx, &apiv1.PauseJobRequest{App: v.app, Name: name}); err != nil {
-		return err
-	}
-	v.redirect(href("apps", v.app, "jobs", name))
-	return nil
-}
-
 func (c *console) resumeJob(v *visit) error {
 	name := v.r.PathValue("name")
 	if _, err := c.jobs.ResumeJob(v.ctx, &apiv1.ResumeJobRequest{App: v.app, Name: name}); err != nil {

@@ -89,6 +89,7 @@ func pages() map[string][]string {
 		"/dead-letters/drop?key=default/totals":                  {"Drop all dead letters with key=default/totals?"},
 		"/alerts":                                                {"failures"},
 		"/switch":                                                {"default"},
+		"/apps/default/jobs/totals/pause":                        {"Pause of totals", "Pause now", `name="until"`, `name="reason"`},
 		"/apps/default/pause":                                    {"Pause now", `name="until"`},
 		"/apps/default/schedules":                                {`id="plan-totals"`},
 	}

@@ -34,21 +34,29 @@ func (c *Client) SetAppLimits(ctx context.Context, app string, limits *AppLimits
 	return kept, c.callError(ctx, "set the limits of app "+app, err)
 }
 
-// Pause says why and until when [Client.PauseApp] pauses an app.
+// Pause says why and until when [Client.PauseApp] pauses an app, [Client.PauseJob] a job, and a
+// [Bulk] many jobs.
 type Pause struct {
 	Reason string    // at most 500 bytes
-	Until  time.Time // in the future; zero: until [Client.ResumeApp]
+	Until  time.Time // in the future; zero: until [Client.ResumeApp] or [Client.Resume]
 }
+
+// end returns the end of the pause for a request; nil: it has none.
+func (p Pause) end() *timestamppb.Timestamp {
+	if p.Until.IsZero() {
+		return nil
+	}
+	return timestamppb.New(p.Until)
+}
+
+// Set gives a request for the operation [PauseJobs] the reason of the pause, as its note, and the end.
+func (p Pause) Set(req *OperationRequest) { req.Note, req.Until = p.Reason, p.end() }
 
 // PauseApp pauses an app from now on, or replaces its pause. A paused app starts nothing: planned
 // times are skipped, and triggered runs and retries wait. Attempts that hosts have go on. It needs
 // the permission jobs.operate in the app.
 func (c *Client) PauseApp(ctx context.Context, app string, p Pause) (*App, error) {
-	req := &apiv1.PauseAppRequest{Name: app, Reason: p.Reason}
-	if !p.Until.IsZero() {
-		req.Until = timestamppb.New(p.Until)
-	}
-	m, err := c.apps.PauseApp(forApp(ctx, app), req)
+	m, err := c.apps.PauseApp(forApp(ctx, app), &apiv1.PauseAppRequest{Name: app, Reason: p.Reason, Until: p.end()})
 	return m, c.callError(ctx, "pause app "+app, err)
 }
 

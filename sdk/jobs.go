@@ -214,6 +214,13 @@ func (c *Client) Pause(ctx context.Context, app, name string) (*Job, error) {
 	return job, c.callError(ctx, "pause job "+name, err)
 }
 
+// PauseJob is [Client.Pause] with a reason and an end, at which the server resumes the job. It
+// replaces the reason and the end of a job that is paused.
+func (c *Client) PauseJob(ctx context.Context, app, name string, p Pause) (*Job, error) {
+	job, err := c.jobs.PauseJob(ctx, &apiv1.PauseJobRequest{App: appOf(app), Name: name, Reason: p.Reason, Until: p.end()})
+	return job, c.callError(ctx, "pause job "+name, err)
+}
+
 // Resume ends a pause. It does not make up for planned times during the pause.
 func (c *Client) Resume(ctx context.Context, app, name string) (*Job, error) {
 	job, err := c.jobs.ResumeJob(ctx, &apiv1.ResumeJobRequest{App: appOf(app), Name: name})
@@ -310,6 +317,7 @@ type Bulk struct {
 	All    bool              // required when no selector is set
 	DryRun bool              // only count
 	Force  bool              // delete: also jobs that are named by other jobs outside the selection
+	Pause  Pause             // pause: why, and until when
 
 	// Progress is called after each call to the server. Default: none.
 	Progress func(Bulked)
@@ -344,6 +352,7 @@ func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 	var done Bulked
 	request := &apiv1.BulkJobsRequest{
 		App: appOf(b.App), Action: b.Action, Prefix: b.Prefix, Labels: b.Labels, All: b.All, DryRun: b.DryRun, Force: b.Force,
+		Reason: b.Pause.Reason, Until: b.Pause.end(),
 	}
 	for start := 0; start == 0 || start < len(b.Names); start += bulkNames {
 		request.Names, request.PageToken = b.Names[start:min(start+bulkNames, len(b.Names))], ""

@@ -7,6 +7,7 @@ type (
 	App        = apiv1.App
 	AppLimits  = apiv1.AppLimits
 	AppPause   = apiv1.AppPause
+	JobPause   = apiv1.JobPause
 	Job        = apiv1.Job
 	Handler    = apiv1.Handler
 	Schedule   = apiv1.Schedule

@@ -40,7 +40,7 @@ func (s *Server) BulkJobs(_ context.Context, r *apiv1.BulkJobsRequest) (*apiv1.B
 			delete(s.jobs, key)
 			delete(s.plans, key)
 		default:
-			s.pauseLocked(job, r.GetAction() == "pause")
+			s.pauseLocked(job, r.GetAction() == "pause", pauseOf(r.GetReason(), r.GetUntil()))
 		}
 	}
 	return answer, nil

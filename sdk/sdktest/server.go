@@ -384,30 +384,38 @@ func (s *Server) deleteLocked(r *apiv1.DeleteJobRequest) error {
 	return err
 }
 
-// PauseJob marks a job as paused: its schedule does not fire.
+// PauseJob marks a job as paused: its schedule does not fire. It keeps the reason and the end,
+// and does not resume the job by itself.
 func (s *Server) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
-	return s.setPaused(r.GetApp(), r.GetName(), true)
+	return s.setPaused(r.GetApp(), r.GetName(), true, pauseOf(r.GetReason(), r.GetUntil()))
+}
+
+func pauseOf(reason string, until *timestamppb.Timestamp) *apiv1.JobPause {
+	if reason == "" && until == nil {
+		return nil
+	}
+	return &apiv1.JobPause{Reason: reason, Since: timestamppb.Now(), Until: until}
 }
 
 // ResumeJob removes the mark of PauseJob.
 func (s *Server) ResumeJob(_ context.Context, r *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
-	return s.setPaused(r.GetApp(), r.GetName(), false)
+	return s.setPaused(r.GetApp(), r.GetName(), false, nil)
 }
 
-func (s *Server) setPaused(app, name string, paused bool) (*apiv1.Job, error) {
+func (s *Server) setPaused(app, name string, paused bool, p *apiv1.JobPause) (*apiv1.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, err := s.jobLocked(app, name)
 	if err != nil {
 		return nil, err
 	}
-	s.pauseLocked(job, paused)
+	s.pauseLocked(job, paused, p)
 	return s.shownLocked(s.jobs[app+"/"+name]), nil
 }
 
-func (s *Server) pauseLocked(job *apiv1.Job, paused bool) {
+func (s *Server) pauseLocked(job *apiv1.Job, paused bool, p *apiv1.JobPause) {
 	job = proto.CloneOf(job)
-	job.Paused = &paused
+	job.Paused, job.Pause = &paused, p
 	key := job.GetApp() + "/" + job.GetName()
 	s.jobs[key] = job
 	if plan, err := s.planLocked(job); err == nil {

@@ -38,11 +38,19 @@ asks, unless --yes is given.`,
 	flags.StringToStringVar(&b.Labels, "label", nil, "only with this label, as `KEY=VALUE`; may be repeated, and then all must match")
 	flags.BoolVar(&b.All, "all", false, "all jobs of the app")
 	a.Flags(cmd)
+	var p pauseFlags
+	if action == sdk.BulkPause {
+		p.add(cmd)
+	}
 	if action == sdk.BulkDelete {
 		flags.BoolVar(&b.Force, "force", false, "also jobs that jobs outside the selection name")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		b.App, b.Names = c.App, args
+		var err error
+		if b.Pause, err = p.pause(cmd); err != nil {
+			return err
+		}
 		chosen := b.Prefix != "" || len(b.Labels) > 0 || len(args) > 0
 		switch {
 		case !chosen && !b.All:
@@ -68,7 +76,9 @@ func (c *commands) doBulk(ctx context.Context, client *sdk.Client, cmd *cobra.Co
 	}
 	a.Start = func() (*sdk.Operation, error) {
 		kind := map[string]string{sdk.BulkPause: sdk.PauseJobs, sdk.BulkResume: sdk.ResumeJobs, sdk.BulkTrigger: sdk.RunJobs, sdk.BulkDelete: sdk.DeleteJobs}[b.Action]
-		return client.StartOperation(ctx, &sdk.OperationRequest{App: b.App, Kind: kind, Jobs: &sdk.JobSelection{Prefix: b.Prefix, Labels: b.Labels}, All: b.All, Force: b.Force})
+		req := &sdk.OperationRequest{App: b.App, Kind: kind, Jobs: &sdk.JobSelection{Prefix: b.Prefix, Labels: b.Labels}, All: b.All, Force: b.Force}
+		b.Pause.Set(req)
+		return client.StartOperation(ctx, req)
 	}
 	done, err := a.Do(c.Printer, cmd)
 	if err == nil && len(b.Names) > 0 && b.Prefix == "" && len(b.Labels) == 0 && done.Matched < int64(len(distinct(b.Names))) {

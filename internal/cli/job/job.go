@@ -143,13 +143,6 @@ func recordOf(job *sdk.Job, row func() []output.Cell) output.Record {
 	return r
 }
 
-func pausedText(job *sdk.Job) string {
-	if job.GetPaused() {
-		return "paused"
-	}
-	return ""
-}
-
 func (c *commands) list() *cobra.Command {
 	q, paused := sdk.JobQuery{}, false
 	cmd := &cobra.Command{
@@ -211,10 +204,6 @@ func rowOf(job *sdk.Job) []output.Cell {
 		{Text: stats.GetLastState(), Tint: output.StateTint(stats.GetLastState())},
 		{Text: pausedText(job), Tint: output.Yellow},
 	}
-}
-
-func (c *commands) pause() *cobra.Command {
-	return c.toggle("pause", "Keep the schedule of a job from firing", (*sdk.Client).Pause)
 }
 
 func (c *commands) resume() *cobra.Command {
