@@ -15,6 +15,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/alert"
 	"github.com/wheelworkhq/wheelwork/internal/cli/app"
 	"github.com/wheelworkhq/wheelwork/internal/cli/backup"
+	"github.com/wheelworkhq/wheelwork/internal/cli/bridge"
 	"github.com/wheelworkhq/wheelwork/internal/cli/cluster"
 	"github.com/wheelworkhq/wheelwork/internal/cli/command"
 	"github.com/wheelworkhq/wheelwork/internal/cli/config"
@@ -115,6 +116,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		module.Command(i.printer, i.server, getenv),
 		mq.Command(i.printer, i.server),
 		cluster.Command(i.printer, i.server),
+		bridge.Command(i.printer, i.server),
 		store.Command(i.printer),
 		cron.Command(i.printer),
 		healthCommand(i.printer, i.server),

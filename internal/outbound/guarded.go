@@ -14,7 +14,11 @@ import (
 // Guard lets a server send requests that no grant covers, such as messages of alerts. It
 // reaches public addresses, and those of the networks that the operator has named.
 type Guard struct {
-	Allow   []netip.Prefix
+	Allow []netip.Prefix
+	// Only is the name of the flag that fills Allow, for a process that reaches no other
+	// addresses than those in Allow, and never those at which clouds serve credentials.
+	// "": Allow adds to the public addresses.
+	Only    string
 	Timeout time.Duration // until the response's headers arrive; default 15 s
 }
 
@@ -23,6 +27,12 @@ func (g Guard) Check(a netip.Addr) error {
 	a = a.WithZone("").Unmap()
 	if v4, ok := embedded(a); ok {
 		a = v4
+	}
+	if g.Only != "" {
+		if private.reaches(a) && g.allows(a) {
+			return nil
+		}
+		return fmt.Errorf("%s is not in a network that the operator allows with %s", a, g.Only)
 	}
 	if public.reaches(a) || private.reaches(a) && g.allows(a) || unlimited.reaches(a) && g.allows(a) {
 		return nil

@@ -40,3 +40,20 @@ func TestGuard(t *testing.T) {
 	}
 	r.Body.Close()
 }
+
+// TestGuardOfNamedNetworks: a guard with Only reaches no address beside those that it is given.
+func TestGuardOfNamedNetworks(t *testing.T) {
+	g := Guard{Only: "--executor-allow", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("93.184.216.0/24")}}
+	for address, want := range map[string]bool{
+		"10.1.2.3": true, "::ffff:10.1.2.3": true, "93.184.216.34": true, "fd12::1": true,
+		"93.184.217.34": false, "127.0.0.1": false, "169.254.169.254": false, "fd00:ec2::254": false, "::ffff:169.254.169.254": false,
+	} {
+		err := g.Check(netip.MustParseAddr(address))
+		if (err == nil) != want {
+			t.Errorf("%s: %v, want allowed %v", address, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--executor-allow") {
+			t.Errorf("%s: the error %q does not name the flag", address, err)
+		}
+	}
+}
