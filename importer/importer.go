@@ -90,7 +90,7 @@ type Source struct {
 
 // Sources returns the sources with tables.
 func Sources() []Source {
-	return []Source{xxlJob}
+	return []Source{xxlJob, powerJob, kJob}
 }
 
 // Labels of imported jobs.
@@ -342,8 +342,15 @@ func (c *conversion) end() *Result {
 	if c.zoned && c.Zone == nil {
 		c.line(c.source, "zone", Todo, "times of the source are read as UTC: if its processes have another time zone, import again with --zone")
 	}
-	for _, j := range c.jobs {
-		j.check()
+	for again := true; again; {
+		again = false
+		for _, j := range c.jobs {
+			if !j.gone {
+				j.forget()
+				j.check()
+				again = again || j.gone
+			}
+		}
 	}
 	c.sendMails()
 	for _, j := range c.jobs {
@@ -364,10 +371,30 @@ func (c *conversion) document(kindName string, spec proto.Message) {
 	c.out.Documents = append(c.out.Documents, d)
 }
 
+// forget removes a dependency on jobs that are in no document. A workflow with such a job is
+// in no document either.
+func (j *job) forget() {
+	gone := func(name string) bool {
+		return slices.ContainsFunc(j.c.jobs, func(other *job) bool { return other.gone && other.spec.Name == name })
+	}
+	if d := j.spec.Dependency; d != nil {
+		if d.Jobs = slices.DeleteFunc(d.Jobs, gone); len(d.Jobs) == 0 {
+			j.spec.Dependency = nil
+			j.line("dependency", Lost, "the jobs before it are in no document")
+		}
+	}
+	for _, n := range j.spec.GetWorkflow().GetNodes() {
+		if gone(n.Job) && !j.gone {
+			j.gone = true
+			j.line("workflow", Todo, "it is in no document, because its job %s is in none", n.Job)
+		}
+	}
+}
+
 // check lets the rules of the server judge the job.
 func (j *job) check() {
 	err := jobs.Validate(proto.CloneOf(j.spec))
-	if err == nil {
+	if err == nil || j.gone {
 		return
 	}
 	j.gone = true

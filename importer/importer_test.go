@@ -207,3 +207,13 @@ func TestCrontab(t *testing.T) {
 func TestKubernetes(t *testing.T) {
 	check(t, "kubernetes", fromFile(t, "kubernetes.yaml", options(t), importer.Kubernetes))
 }
+
+func TestPowerJob(t *testing.T) {
+	for _, name := range []string{"powerjob", "k-job"} {
+		r := fromDump(t, source(t, name), name+".sql", options(t))
+		check(t, name, r)
+		if names := wrong(r); len(names) > 0 {
+			t.Errorf("%s: other times than in the source: %q", name, names)
+		}
+	}
+}
