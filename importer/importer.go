@@ -32,7 +32,7 @@ type Options struct {
 	UserColumn bool
 }
 
-// Outcome says what became of a field.
+// Outcome is the result for one field.
 type Outcome string
 
 // The outcomes.

@@ -23,7 +23,7 @@ type mail struct {
 // maxRecipients is what a channel takes.
 const maxRecipients = 100
 
-// tell says who is told of failures of a job. how changes the rule; nil: each failure.
+// tell sends failures of a job to addresses. how changes the rule; nil: each failure.
 func (j *job) tell(field string, to []string, how func(*mail)) {
 	to = slices.Clone(to)
 	for i, a := range to {

@@ -306,7 +306,7 @@ func (p *power) hosts(j *job, r rows.Row) {
 	}
 }
 
-// alarm sets who is told.
+// alarm sets the receivers of failures.
 func (p *power) alarm(j *job, r rows.Row) {
 	var to []string
 	for id := range strings.SplitSeq(r.Text("notify_user_ids"), ",") {

@@ -39,7 +39,7 @@ func (r Row) Raw(column string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(r[column], "\x00", ""), "\uFFFD")
 }
 
-// Int returns a whole number; 0 for NULL and for what is no number.
+// Int returns a whole number; 0 for NULL and for other text.
 func (r Row) Int(column string) int64 {
 	text := strings.TrimSpace(r[column])
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
