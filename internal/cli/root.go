@@ -26,6 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/cli/event"
 	"github.com/wheelworkhq/wheelwork/internal/cli/failure"
 	"github.com/wheelworkhq/wheelwork/internal/cli/job"
+	"github.com/wheelworkhq/wheelwork/internal/cli/migrate"
 	"github.com/wheelworkhq/wheelwork/internal/cli/module"
 	"github.com/wheelworkhq/wheelwork/internal/cli/mq"
 	"github.com/wheelworkhq/wheelwork/internal/cli/operation"
@@ -113,6 +114,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 		run.Command(i.printer, i.server),
 		failure.Command(i.printer, i.server),
 		operation.Command(i.printer, i.server),
+		migrate.Command(i.printer, getenv),
 		module.Command(i.printer, i.server, getenv),
 		mq.Command(i.printer, i.server),
 		cluster.Command(i.printer, i.server),
