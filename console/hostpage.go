@@ -218,7 +218,11 @@ func (c *console) setCordon(v *visit, on bool) error {
 	}
 	if why, ok := mendable(err); ok {
 		view.Refused = why
-		return c.showStatus(v, http.StatusUnprocessableEntity, "cordon", "hosts", view)
+		code := http.StatusUnprocessableEntity
+		if status.Code(err) == codes.PermissionDenied {
+			code = http.StatusForbidden
+		}
+		return c.showStatus(v, code, "cordon", "hosts", view)
 	}
 	if err != nil {
 		return err
