@@ -3908,8 +3908,19 @@ type ListRunsRequest struct {
 	Labels   map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // runs whose job had all of these labels when they were accepted
 	// since and until select ended runs by their end, since included, until excluded. A
 	// live run has not ended: it is listed unless until has passed.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`
+	// input and output select runs whose input, or output, contains this text, byte for byte.
+	// input_values and output_values select runs whose input, or output, is JSON with all of
+	// these values, by path, such as data.country: DE. A step of a path is the name of a field or
+	// the index in a list. Texts, numbers as they are written, true and false can be compared; a
+	// value that ends in * is the beginning of a text.
+	// Each of the four needs since, and the permission payload.read. Deleted payloads do not
+	// match. A page ends after 50 ms, even without a run: next_page_token continues.
+	Input         string            `protobuf:"bytes,12,opt,name=input,proto3" json:"input,omitempty"` // at most 1024 bytes, as output
+	Output        string            `protobuf:"bytes,13,opt,name=output,proto3" json:"output,omitempty"`
+	InputValues   map[string]string `protobuf:"bytes,14,rep,name=input_values,json=inputValues,proto3" json:"input_values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // at most 16, as output_values
+	OutputValues  map[string]string `protobuf:"bytes,15,rep,name=output_values,json=outputValues,proto3" json:"output_values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4021,6 +4032,34 @@ func (x *ListRunsRequest) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListRunsRequest) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetInputValues() map[string]string {
+	if x != nil {
+		return x.InputValues
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetOutputValues() map[string]string {
+	if x != nil {
+		return x.OutputValues
+	}
+	return nil
+}
+
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: GetRun returns these
@@ -4029,8 +4068,13 @@ type ListRunsResponse struct {
 	// runs, that were skipped for this page. Runs in them are missing from the list. The
 	// server's log names the positions.
 	UnreadableBlocks int32 `protobuf:"varint,3,opt,name=unreadable_blocks,json=unreadableBlocks,proto3" json:"unreadable_blocks,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a search by input or output: how many runs it has read for this page, and the ends of
+	// the newest and of the oldest that had ended. Unset: none of them had.
+	Examined       int32                  `protobuf:"varint,4,opt,name=examined,proto3" json:"examined,omitempty"`
+	ExaminedNewest *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=examined_newest,json=examinedNewest,proto3" json:"examined_newest,omitempty"`
+	ExaminedOldest *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=examined_oldest,json=examinedOldest,proto3" json:"examined_oldest,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListRunsResponse) Reset() {
@@ -4082,6 +4126,27 @@ func (x *ListRunsResponse) GetUnreadableBlocks() int32 {
 		return x.UnreadableBlocks
 	}
 	return 0
+}
+
+func (x *ListRunsResponse) GetExamined() int32 {
+	if x != nil {
+		return x.Examined
+	}
+	return 0
+}
+
+func (x *ListRunsResponse) GetExaminedNewest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExaminedNewest
+	}
+	return nil
+}
+
+func (x *ListRunsResponse) GetExaminedOldest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExaminedOldest
+	}
+	return nil
 }
 
 type CancelRunRequest struct {
@@ -5371,7 +5436,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xc0\x03\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb0\x06\n" +
 	"\x0fListRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -5385,14 +5450,27 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06labels\x18\t \x03(\v2).wheelwork.v1.ListRunsRequest.LabelsEntryR\x06labels\x120\n" +
 	"\x05since\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x1a9\n" +
+	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
+	"\x05input\x18\f \x01(\tB\x04\x88\xbc\x18\x01R\x05input\x12\x1c\n" +
+	"\x06output\x18\r \x01(\tB\x04\x88\xbc\x18\x01R\x06output\x12W\n" +
+	"\finput_values\x18\x0e \x03(\v2..wheelwork.v1.ListRunsRequest.InputValuesEntryB\x04\x88\xbc\x18\x01R\vinputValues\x12Z\n" +
+	"\routput_values\x18\x0f \x03(\v2/.wheelwork.v1.ListRunsRequest.OutputValuesEntryB\x04\x88\xbc\x18\x01R\foutputValues\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10InputValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11OutputValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x02\n" +
 	"\x10ListRunsResponse\x12%\n" +
 	"\x04runs\x18\x01 \x03(\v2\x11.wheelwork.v1.RunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
-	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\"4\n" +
+	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\x12\x1a\n" +
+	"\bexamined\x18\x04 \x01(\x05R\bexamined\x12C\n" +
+	"\x0fexamined_newest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexaminedNewest\x12C\n" +
+	"\x0fexamined_oldest\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexaminedOldest\"4\n" +
 	"\x10CancelRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"M\n" +
@@ -5509,7 +5587,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -5581,10 +5659,12 @@ var file_v1_job_proto_goTypes = []any{
 	nil,                            // 67: wheelwork.v1.BulkJobsRequest.LabelsEntry
 	nil,                            // 68: wheelwork.v1.Calendar.LabelsEntry
 	nil,                            // 69: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 70: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 71: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 72: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 73: wheelwork.v1.HTTPCall
+	nil,                            // 70: wheelwork.v1.ListRunsRequest.InputValuesEntry
+	nil,                            // 71: wheelwork.v1.ListRunsRequest.OutputValuesEntry
+	nil,                            // 72: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 73: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 74: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 75: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
@@ -5598,115 +5678,119 @@ var file_v1_job_proto_depIdxs = []int32{
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
 	11, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
-	72, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	72, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	72, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	74, // 11: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	74, // 12: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	74, // 13: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	16, // 14: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	12, // 15: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 16: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
 	62, // 17: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	73, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	75, // 18: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 19: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	63, // 20: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
 	13, // 21: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	72, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	72, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	72, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	72, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	72, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	72, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	74, // 22: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	74, // 23: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	74, // 24: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	74, // 25: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	74, // 26: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	74, // 27: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	74, // 28: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	19, // 29: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	18, // 30: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	72, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	74, // 31: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	14, // 32: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
 	64, // 33: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	72, // 34: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	72, // 35: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	72, // 36: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	72, // 37: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	72, // 38: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	74, // 34: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	74, // 35: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	74, // 36: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	74, // 37: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	74, // 38: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 39: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 40: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
 	65, // 41: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
 	0,  // 42: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
 	66, // 43: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
 	0,  // 44: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	72, // 45: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	72, // 46: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	72, // 47: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	72, // 48: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	74, // 45: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	74, // 46: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	74, // 47: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	74, // 48: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
 	67, // 49: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
 	68, // 50: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	72, // 51: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	74, // 51: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
 	38, // 52: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
 	38, // 53: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
 	69, // 54: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	72, // 55: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 56: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	17, // 57: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	70, // 58: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	72, // 59: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	72, // 60: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	58, // 61: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	57, // 62: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	71, // 63: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	57, // 64: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	21, // 65: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	22, // 66: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	25, // 67: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	26, // 68: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	28, // 69: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	30, // 70: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	31, // 71: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	32, // 72: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	33, // 73: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	34, // 74: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	36, // 75: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	39, // 76: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	40, // 77: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	41, // 78: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	43, // 79: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	45, // 80: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	46, // 81: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	48, // 82: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	49, // 83: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	52, // 84: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	50, // 85: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	53, // 86: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	55, // 87: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	59, // 88: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	60, // 89: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	24, // 90: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	24, // 91: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 92: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	27, // 93: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	29, // 94: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 95: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 96: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	17, // 97: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 98: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	35, // 99: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	37, // 100: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	38, // 101: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	38, // 102: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	42, // 103: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	44, // 104: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	17, // 105: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	47, // 106: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	17, // 107: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	17, // 108: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	17, // 109: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	51, // 110: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	54, // 111: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	56, // 112: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	17, // 113: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	20, // 114: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	90, // [90:115] is the sub-list for method output_type
-	65, // [65:90] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	74, // 55: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	74, // 56: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	70, // 57: wheelwork.v1.ListRunsRequest.input_values:type_name -> wheelwork.v1.ListRunsRequest.InputValuesEntry
+	71, // 58: wheelwork.v1.ListRunsRequest.output_values:type_name -> wheelwork.v1.ListRunsRequest.OutputValuesEntry
+	17, // 59: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	74, // 60: wheelwork.v1.ListRunsResponse.examined_newest:type_name -> google.protobuf.Timestamp
+	74, // 61: wheelwork.v1.ListRunsResponse.examined_oldest:type_name -> google.protobuf.Timestamp
+	72, // 62: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	74, // 63: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	74, // 64: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	58, // 65: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	57, // 66: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	73, // 67: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	57, // 68: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	21, // 69: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	22, // 70: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	25, // 71: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	26, // 72: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	28, // 73: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	30, // 74: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	31, // 75: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	32, // 76: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	33, // 77: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	34, // 78: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	36, // 79: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	39, // 80: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	40, // 81: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	41, // 82: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	43, // 83: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	45, // 84: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	46, // 85: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	48, // 86: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	49, // 87: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	52, // 88: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	50, // 89: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	53, // 90: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	55, // 91: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	59, // 92: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	60, // 93: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	24, // 94: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	24, // 95: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 96: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	27, // 97: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	29, // 98: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 99: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 100: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	17, // 101: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 102: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	35, // 103: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	37, // 104: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	38, // 105: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	38, // 106: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	42, // 107: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	44, // 108: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	17, // 109: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	47, // 110: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	17, // 111: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	17, // 112: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	17, // 113: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	51, // 114: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	54, // 115: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	56, // 116: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	17, // 117: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	20, // 118: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	94, // [94:119] is the sub-list for method output_type
+	69, // [69:94] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -5725,7 +5809,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
