@@ -72,7 +72,7 @@ func (c *console) schedulesPage(v *visit) error {
 	} else if day != nil {
 		from, to, err = day.Hours[0].Start, day.Hours[len(day.Hours)-1].End, nil
 	}
-	view := schedulesView{Agenda: day, Today: now.In(zone.Location).Format(time.DateOnly), Zone: zone.String(), From: from.In(zone.Location).Format(inputTime), To: to.In(zone.Location).Format(inputTime), Paged: v.r.URL.Query().Get("page") != ""}
+	view := schedulesView{Agenda: day, Today: now.In(zone.Location).Format(time.DateOnly), Zone: zone.String(), From: boundShown(v.r, "from", from, zone.Location), To: boundShown(v.r, "to", to, zone.Location), Paged: v.r.URL.Query().Get("page") != ""}
 	if err != nil {
 		view.Error = status.Convert(err).Message()
 		return c.showStatus(v, http.StatusBadRequest, "schedules", "schedules", view)
@@ -89,6 +89,14 @@ func (c *console) schedulesPage(v *visit) error {
 	}
 	view.draw(from, to, p.bars)
 	return c.show(v, "schedules", "schedules", view)
+}
+
+// boundShown returns a bound of the window as a browser has it: to the minute, unless the visitor chose it.
+func boundShown(r *http.Request, name string, at time.Time, zone *time.Location) string {
+	if r.URL.Query().Get(name) == "" {
+		at = at.Truncate(time.Minute)
+	}
+	return at.In(zone).Format(inputTime)
 }
 
 // plannedWindow reads the window of an address; default: the next 24 hours.
