@@ -216,13 +216,9 @@ func (c *console) setCordon(v *visit, on bool) error {
 	} else {
 		_, err = c.cluster.UncordonHost(ctx, &apiv1.UncordonHostRequest{Host: h.Id})
 	}
-	if why, ok := mendable(err); ok {
+	if why, ok := mendable(err); ok && status.Code(err) != codes.PermissionDenied {
 		view.Refused = why
-		code := http.StatusUnprocessableEntity
-		if status.Code(err) == codes.PermissionDenied {
-			code = http.StatusForbidden
-		}
-		return c.showStatus(v, code, "cordon", "hosts", view)
+		return c.showStatus(v, http.StatusUnprocessableEntity, "cordon", "hosts", view)
 	}
 	if err != nil {
 		return err
