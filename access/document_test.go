@@ -27,7 +27,7 @@ var permissionTexts = map[string]string{
 	"alerts.write":      "change alert rules",
 	"channels.read":     "show alert channels with their addresses, which may have keys",
 	"channels.write":    "change alert channels, which may send secrets of the app",
-	"payload.read":      "see inputs and outputs",
+	"payload.read":      "see inputs and outputs, and find runs by them",
 	"logs.read":         "read the logs of runs",
 	"kv.read":           "read the values that handlers store",
 	"jobs.trigger":      "run jobs now",

@@ -46,7 +46,14 @@ func may(p *Principal, method string, m methods.Method, req any, first bool) err
 	case *apiv1.BulkJobsRequest:
 		return require(p, bulkPermission(q.Action), q.App)
 	case *apiv1.StartOperationRequest:
+		if err := maySearch(p, q.Runs, q.App); err != nil {
+			return err
+		}
 		return require(p, operationPermission(q.Kind), q.App)
+	case *apiv1.ListRunsRequest:
+		if err := maySearch(p, q, q.App); err != nil {
+			return err
+		}
 	case *apiv1.ApplyChangeSetRequest:
 		return mayChange(p, q)
 	case *apiv1.SetAppLimitsRequest: // an administrator of one app must not raise its limits
@@ -176,6 +183,15 @@ func mayChange(p *Principal, q *apiv1.ApplyChangeSetRequest) error {
 		}
 	}
 	return nil
+}
+
+// maySearch returns an error if a request selects runs by their payloads and a principal may not read payloads:
+// the number of runs in the answer would disclose payloads.
+func maySearch(p *Principal, q *apiv1.ListRunsRequest, app string) error {
+	if q == nil || p.Process.Name != "" || !namesPayload(q.ProtoReflect()) {
+		return nil
+	}
+	return require(p, "payload.read", app)
 }
 
 // mayReadKind returns an error if a principal lacks the permission that it needs beside revisions.read to see the

@@ -48,6 +48,16 @@ func hide(m protoreflect.Message, definitions bool) {
 	})
 }
 
+// namesPayload reports whether a field with the option payload is set in a message, apart from those of its
+// messages.
+func namesPayload(m protoreflect.Message) (found bool) {
+	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		found = payloadOf(f) != apiv1.Payload_PAYLOAD_NONE
+		return !found
+	})
+	return found
+}
+
 func payloadOf(f protoreflect.FieldDescriptor) apiv1.Payload {
 	p, _ := proto.GetExtension(f.Options(), apiv1.E_Payload).(apiv1.Payload)
 	return p

@@ -142,6 +142,9 @@ func (c *console) alertsPage(v *visit) error {
 	return c.showAlerts(v, http.StatusOK, view)
 }
 
+// alertsAtOnce is the number of alerts, rules or channels of one call. A page counts them, and finds those that belong together.
+const alertsAtOnce = 1000
+
 // showAlerts makes at most five calls at once. Each answer is bounded by the API.
 func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 	q := v.r.URL.Query()
@@ -153,7 +156,7 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 	var silences []*apiv1.AlertSilence
 	g, ctx := errgroup.WithContext(v.ctx)
 	g.Go(func() error {
-		answer, err := c.alerts.ListAlerts(ctx, &apiv1.ListAlertsRequest{App: v.app})
+		answer, err := c.alerts.ListAlerts(ctx, &apiv1.ListAlertsRequest{App: v.app, PageSize: alertsAtOnce})
 		firing = answer.GetAlerts()
 		return err
 	})
@@ -203,7 +206,7 @@ func (c *console) showAlerts(v *visit, code int, view *alertsView) error {
 
 // rules returns all rules of an app. A limit bounds them.
 func (c *console) rules(ctx context.Context, app string) (all []*apiv1.AlertRule, err error) {
-	for req := (&apiv1.ListAlertRulesRequest{App: app}); ; {
+	for req := (&apiv1.ListAlertRulesRequest{App: app, PageSize: alertsAtOnce}); ; {
 		answer, err := c.alerts.ListAlertRules(ctx, req)
 		if all = append(all, answer.GetRules()...); err != nil || answer.NextPageToken == "" {
 			return all, err
@@ -214,7 +217,7 @@ func (c *console) rules(ctx context.Context, app string) (all []*apiv1.AlertRule
 
 // channels returns all channels of an app. A limit bounds them.
 func (c *console) channels(ctx context.Context, app string) (all []*apiv1.AlertChannel, err error) {
-	for req := (&apiv1.ListAlertChannelsRequest{App: app}); ; {
+	for req := (&apiv1.ListAlertChannelsRequest{App: app, PageSize: alertsAtOnce}); ; {
 		answer, err := c.alerts.ListAlertChannels(ctx, req)
 		if all = append(all, answer.GetChannels()...); err != nil || answer.NextPageToken == "" {
 			return all, err

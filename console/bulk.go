@@ -28,7 +28,7 @@ import (
 
 // The fields of the API's requests by the names in the address of a list. Labels and times are apart.
 var (
-	runConditions = map[string]string{"job": "job", "state": "state", "host": "host", "parent": "parent", "trigger": "triggers"}
+	runConditions = map[string]string{"job": "job", "state": "state", "host": "host", "parent": "parent", "trigger": "triggers", "input": "input", "output": "output"}
 	jobConditions = map[string]string{"prefix": "prefix", "q": "contains", "owner": "owner", "module": "module", "schedule": "schedule", "paused": "paused", "failing": "failing"}
 )
 
@@ -175,6 +175,10 @@ func (b *bulkView) selectBy(req proto.Message, conditions map[string]string) err
 			for name, value := range labels {
 				req.ProtoReflect().Mutable(field).Map().Set(protoreflect.ValueOfString(name).MapKey(), protoreflect.ValueOfString(value))
 			}
+		case b.Runs && f.Name == "invalue":
+			b.Request.Runs.InputValues = valueOf(f.Value)
+		case b.Runs && f.Name == "outvalue":
+			b.Request.Runs.OutputValues = valueOf(f.Value)
 		case b.Runs && f.Name == "module":
 			b.Request.Module = f.Value
 		case b.Runs && (f.Name == "from" || f.Name == "to"):

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -550,6 +551,9 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	if n := int(r.PageSize); len(out.Runs) > n {
 		out.Runs = out.Runs[:n]
 	}
+	if r.Input+r.Output != "" || len(r.InputValues)+len(r.OutputValues) > 0 {
+		out.Examined, out.ExaminedNewest, out.ExaminedOldest = int32(len(f.runs)), timestamppb.Now(), timestamppb.New(time.Now().Add(-time.Hour))
+	}
 	switch {
 	case r.Parent != "" && f.cut > 0:
 	case r.PageToken != "":
@@ -563,6 +567,20 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 // inRange reports whether a run has the trigger, the labels and the time of end of a request.
 func inRange(r *apiv1.ListRunsRequest, run *apiv1.Run) bool {
 	at := run.FinishedAt
+	if !strings.Contains(run.Input, r.Input) || !strings.Contains(run.Output, r.Output) {
+		return false
+	}
+	for _, side := range []struct {
+		values map[string]string
+		in     string
+	}{{r.InputValues, run.Input}, {r.OutputValues, run.Output}} {
+		for path, value := range side.values { // of the first level, as texts
+			var fields map[string]string
+			if json.Unmarshal([]byte(side.in), &fields) != nil || fields[path] != value {
+				return false
+			}
+		}
+	}
 	return (len(r.Triggers) == 0 || slices.Contains(r.Triggers, run.Trigger)) && job.HasLabels(run.Labels, r.Labels) &&
 		(r.Since == nil || at == nil || !at.AsTime().Before(r.Since.AsTime())) && (r.Until == nil || at != nil && at.AsTime().Before(r.Until.AsTime()))
 }

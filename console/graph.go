@@ -18,7 +18,7 @@ const (
 	// The sizes of a drawing, in pixels.
 	nodeWidth, nodeHeight = 176, 50
 	layerGap, rowGap      = 56, 16
-	graphMargin           = 8 // room around the drawing, for the ring of the focus
+	graphMargin           = 8 // room around the drawing, for the ring of the focus and edges that pass all nodes
 )
 
 // graph is a drawing of a workflow: its nodes in layers, from left to right.
@@ -78,8 +78,10 @@ func drawGraph(nodes []*apiv1.Node, states []*apiv1.NodeState) *graph {
 	}
 	g.Width = 2*graphMargin + len(columns)*nodeWidth + (len(columns)-1)*layerGap
 	g.Height = 2*graphMargin + rows*nodeHeight + (rows-1)*rowGap
+	tops := make([]int, len(columns)) // of the columns
 	for x, column := range columns {
 		top := (rows - len(column)) * (nodeHeight + rowGap) / 2
+		tops[x] = graphMargin + top
 		for y, n := range column {
 			at := graphNode{stateOf[n.Name], graphMargin + x*(nodeWidth+layerGap), graphMargin + top + y*(nodeHeight+rowGap)}
 			box[n.Name] = at
@@ -89,24 +91,43 @@ func drawGraph(nodes []*apiv1.Node, states []*apiv1.NodeState) *graph {
 	for _, n := range nodes {
 		for _, before := range n.After {
 			if from, ok := box[before]; ok {
-				g.Edges = append(g.Edges, lineOf(from, box[n.Name]))
+				g.Edges = append(g.Edges, lineOf(from, box[n.Name], func(column, y int) int {
+					return min(max(passage(tops[column], len(columns[column]), y), 2), g.Height-2)
+				}))
 			}
 		}
 	}
 	return g
 }
 
-// lineOf draws the edge between two nodes.
-func lineOf(from, to graphNode) graphLine {
+// lineOf draws the edge between two nodes. It passes the columns between them beside their boxes,
+// at the height that free returns for a column and the height at which the line arrives.
+func lineOf(from, to graphNode, free func(column, y int) int) graphLine {
 	const arrow, half = 7, 4
-	x1, y1 := from.X+nodeWidth, from.Y+nodeHeight/2
+	x, y := from.X+nodeWidth, from.Y+nodeHeight/2
 	x2, y2 := to.X-arrow, to.Y+nodeHeight/2
-	bend := max(layerGap/2, (x2-x1)/2)
+	line := fmt.Appendf(nil, "M%d %d", x, y)
+	for c := columnOf(from) + 1; c < columnOf(to); c++ {
+		left := graphMargin + c*(nodeWidth+layerGap)
+		next := free(c, y+(y2-y)*(left-x)/max(1, x2-x))
+		line = fmt.Appendf(line, "C%d %d %d %d %d %dH%d", x+layerGap/2, y, left-layerGap/2, next, left, next, left+nodeWidth)
+		x, y = left+nodeWidth, next
+	}
+	line = fmt.Appendf(line, "C%d %d %d %d %d %d", x+layerGap/2, y, x2-layerGap/2, y2, x2, y2)
 	return graphLine{
-		Line:  fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2, y2),
+		Line:  string(line),
 		Head:  fmt.Sprintf("M%d %dl%d %d-%d %dz", x2, y2-half, arrow, half, arrow, half),
 		State: from.State,
 	}
+}
+
+func columnOf(n graphNode) int { return (n.X - graphMargin) / (nodeWidth + layerGap) }
+
+// passage returns the height, next to y, between two boxes of a column, or above or below all of them.
+func passage(top, boxes, y int) int {
+	const step = nodeHeight + rowGap
+	nearest := (y - (top - rowGap/2) + step/2) / step
+	return top - rowGap/2 + min(max(nearest, 0), boxes)*step
 }
 
 // layers puts each node into the layer after the last one of the nodes before it, and orders a layer

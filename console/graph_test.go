@@ -2,7 +2,10 @@ package console
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,4 +123,70 @@ func TestGraphOfRun(t *testing.T) {
 	if _, body := s.do(t, "GET", "/apps/default/runs/"+id, nil); strings.Contains(body, `class="graph"`) || !strings.Contains(body, `id="node-report"`) {
 		t.Error("a graph was drawn whose definition is not known")
 	}
+}
+
+// TestEdgesPassBesideNodes draws workflows with edges that skip layers. No edge crosses a box.
+func TestEdgesPassBesideNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		var nodes []*apiv1.Node
+		var states []*apiv1.NodeState
+		for i := range 2 + r.IntN(20) {
+			n := &apiv1.Node{Name: "n" + strconv.Itoa(i)}
+			for j := range i {
+				if r.IntN(4) == 0 {
+					n.After = append(n.After, "n"+strconv.Itoa(j))
+				}
+			}
+			nodes, states = append(nodes, n), append(states, &apiv1.NodeState{Name: n.Name})
+		}
+		g := drawGraph(nodes, states)
+		for _, e := range g.Edges {
+			for _, at := range pointsOf(t, e.Line) {
+				if at[1] < 0 || at[1] > float64(g.Height) {
+					t.Fatalf("round %d: %s leaves the drawing", round, e.Line)
+				}
+				for _, n := range g.Nodes {
+					if at[0] > float64(n.X) && at[0] < float64(n.X+nodeWidth) && at[1] > float64(n.Y) && at[1] < float64(n.Y+nodeHeight) {
+						t.Fatalf("round %d: %s crosses %s at %d,%d", round, e.Line, n.Name, n.X, n.Y)
+					}
+				}
+			}
+		}
+	}
+}
+
+// pointsOf returns points of a path of absolute commands M, C and H.
+func pointsOf(t *testing.T, path string) (all [][2]float64) {
+	t.Helper()
+	var x, y float64
+	for _, part := range regexp.MustCompile(`[MCH][^MCH]*`).FindAllString(path, -1) {
+		var v []float64
+		for _, f := range strings.Fields(part[1:]) {
+			n, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v = append(v, n)
+		}
+		switch part[0] {
+		case 'M':
+			x, y = v[0], v[1]
+		case 'H':
+			for i := range 51 {
+				all = append(all, [2]float64{x + (v[0]-x)*float64(i)/50, y})
+			}
+			x = v[0]
+		case 'C':
+			for i := range 51 {
+				s := float64(i) / 50
+				at := func(a, b, c, d float64) float64 {
+					return (1-s)*(1-s)*(1-s)*a + 3*(1-s)*(1-s)*s*b + 3*(1-s)*s*s*c + s*s*s*d
+				}
+				all = append(all, [2]float64{at(x, v[0], v[2], v[4]), at(y, v[1], v[3], v[5])})
+			}
+			x, y = v[4], v[5]
+		}
+	}
+	return all
 }

@@ -216,7 +216,7 @@ func (c *console) setCordon(v *visit, on bool) error {
 	} else {
 		_, err = c.cluster.UncordonHost(ctx, &apiv1.UncordonHostRequest{Host: h.Id})
 	}
-	if why, ok := mendable(err); ok {
+	if why, ok := mendable(err); ok && status.Code(err) != codes.PermissionDenied {
 		view.Refused = why
 		return c.showStatus(v, http.StatusUnprocessableEntity, "cordon", "hosts", view)
 	}

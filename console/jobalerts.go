@@ -28,7 +28,7 @@ type jobAlerts struct {
 // firing returns the alerts of an app, at most as many as one answer has. A server without alerts has none, and
 // neither has a visitor without the permission to read them, so that pages about other things do without them.
 func (c *console) firing(ctx context.Context, app string) ([]*apiv1.Alert, error) {
-	answer, err := c.alerts.ListAlerts(ctx, &apiv1.ListAlertsRequest{App: app})
+	answer, err := c.alerts.ListAlerts(ctx, &apiv1.ListAlertsRequest{App: app, PageSize: alertsAtOnce})
 	return answer.GetAlerts(), optional(err)
 }
 

@@ -55,7 +55,7 @@ func (c *console) pauseJob(v *visit) error {
 	if err == nil {
 		_, err = c.jobs.PauseJob(v.ctx, &apiv1.PauseJobRequest{App: v.app, Name: name, Reason: view.Reason, Until: until})
 	}
-	if why, ok := mendable(err); ok && status.Code(err) != codes.NotFound {
+	if why, ok := mendable(err); ok && status.Code(err) != codes.NotFound && status.Code(err) != codes.PermissionDenied {
 		view.Refused = why
 		return c.showJobPause(v, http.StatusUnprocessableEntity, view)
 	}

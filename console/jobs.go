@@ -32,6 +32,7 @@ const (
 	tabCalendar   = "calendar"
 	tabDuration   = "duration"
 	tabDefinition = "definition"
+	tabAccess     = "access"
 )
 
 type jobView struct {
@@ -44,14 +45,20 @@ type jobView struct {
 	Planned    *scheduleView
 	Heat       *heatView
 	Durations  *durationView
+	Access     *jobAccess
+	MayAccess  bool // the visitor may see who may do what
 	Definition string
 	Format     string // yaml or json
 	Saved      bool   // the definition was just saved
 }
 
-// Tabs returns the names of the tabs, in order.
-func (jobView) Tabs() []string {
-	return []string{tabRuns, tabSchedule, tabCalendar, tabDuration, tabDefinition}
+// Tabs returns the names of the tabs that the visitor may open, in order.
+func (v jobView) Tabs() []string {
+	all := []string{tabRuns, tabSchedule, tabCalendar, tabDuration, tabDefinition}
+	if v.MayAccess {
+		all = append(all, tabAccess)
+	}
+	return all
 }
 
 // Strip returns the latest runs in order of time, for the row of status marks.
@@ -60,7 +67,7 @@ func (v jobView) Strip() []*apiv1.Run { return oldestFirst(v.Runs) }
 // tabOf returns the tab that an address names. An address with a format is of the definition.
 func tabOf(q url.Values) string {
 	switch tab := q.Get("tab"); {
-	case slices.Contains(jobView{}.Tabs(), tab):
+	case slices.Contains(jobView{MayAccess: true}.Tabs(), tab):
 		return tab
 	case q.Get("format") != "":
 		return tabDefinition
@@ -69,7 +76,7 @@ func tabOf(q url.Values) string {
 }
 
 func (c *console) jobPage(v *visit) error {
-	view := jobView{Tab: tabOf(v.r.URL.Query())}
+	view := jobView{Tab: tabOf(v.r.URL.Query()), MayAccess: c.visitor(v).May("access.read", v.app)}
 	g, ctx := errgroup.WithContext(v.ctx)
 	g.Go(func() (err error) {
 		view.Job, err = c.jobs.GetJob(ctx, &apiv1.GetJobRequest{App: v.app, Name: v.r.PathValue("name")})
@@ -122,6 +129,8 @@ func (c *console) fillTimes(v *visit, view *jobView) (err error) {
 			return err
 		}
 		view.Times = upcoming(view.Job, calendars, time.Now(), shownTimes)
+	case tabAccess:
+		view.Access, err = c.accessTab(v)
 	case tabDefinition:
 		view.Format = "yaml"
 		if v.r.URL.Query().Get("format") == "json" {

@@ -29,6 +29,7 @@ func jobTabPages() map[string][]string {
 		"/apps/default/jobs/by-hand?tab=calendar":         {"Runs: 0, not successful: 0"},
 		"/apps/default/jobs/totals?tab=duration":          {"How long it takes", "1.23s", "p99", "Last 300"},
 		"/apps/default/jobs/totals?tab=duration&runs=300": {`runs=300" aria-current="true"`},
+		"/apps/default/jobs/totals?tab=access":            {"Who may do what", "/access/bindings", "see inputs and outputs", "change and delete"},
 		"/apps/default/jobs/by-hand?tab=duration":         {"No run of this job has succeeded."},
 	}
 }

@@ -2,8 +2,6 @@ package console
 
 import (
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -45,12 +43,8 @@ func (c *console) overviewPage(v *visit) error {
 		view.Overview, err = c.cluster.GetOverview(ctx, &apiv1.GetOverviewRequest{App: v.app})
 		return err
 	})
-	g.Go(func() error {
-		a, err := c.apps.GetApp(ctx, &apiv1.GetAppRequest{Name: v.app})
-		if status.Code(err) == codes.NotFound { // nothing is in it yet
-			return nil
-		}
-		view.Pause = a.GetPause()
+	g.Go(func() (err error) {
+		view.Pause, err = c.pauseOf(ctx, v.app)
 		return err
 	})
 	runs := func(to **apiv1.ListRunsResponse, state string) func() error {

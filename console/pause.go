@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -72,4 +73,13 @@ func (c *console) resumeApp(v *visit) error {
 	}
 	v.redirect(href("apps", v.app))
 	return nil
+}
+
+// pauseOf returns the pause of an app; nil: it is not paused.
+func (c *console) pauseOf(ctx context.Context, app string) (*apiv1.AppPause, error) {
+	a, err := c.apps.GetApp(ctx, &apiv1.GetAppRequest{Name: app})
+	if status.Code(err) == codes.NotFound { // nothing is in it yet
+		return nil, nil
+	}
+	return a.GetPause(), err
 }

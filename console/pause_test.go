@@ -37,6 +37,7 @@ func TestPausePage(t *testing.T) {
 	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/apps/default" {
 		t.Fatalf("pause: %s %s\n%s", resp.Status, resp.Header.Get("Location"), body)
 	}
+	page("/apps/default/schedules", banner)
 	if p := f.pause; p.Reason != "moves "+evil || p.Until.AsTime().Format("2006-01-02T15:04Z") != day+"T02:00Z" {
 		t.Errorf("the pause is %v", p)
 	}

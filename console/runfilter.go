@@ -22,6 +22,9 @@ type runFilter struct {
 	Label            string // labels as name=value, separated by commas
 	Module           string // name, or name@version
 	Error            string // a part of the message, in any case
+	Input, Output    string // a text in them, byte for byte
+	InputValue       string // a value of JSON, as path=value
+	OutputValue      string
 	Kind             string // fingerprint of the error
 	Range            string // a preset; "": From and To
 	From, To         string // as a form sends times in Zone, or in RFC 3339
@@ -46,12 +49,13 @@ func readRunFilter(v *visit, preset string, now time.Time) (runFilter, error) {
 	f := runFilter{
 		Job: q.Get("job"), State: q.Get("state"), Host: q.Get("host"), Parent: q.Get("parent"),
 		Trigger: q.Get("trigger"), Label: strings.Join(q["label"], ","), Module: q.Get("module"),
+		Input: q.Get("input"), Output: q.Get("output"), InputValue: q.Get("invalue"), OutputValue: q.Get("outvalue"),
 		Error: q.Get("error"), Kind: q.Get("kind"), Range: q.Get("range"), From: q.Get("from"), To: q.Get("to"),
 		zone: zoneOf(v.r).Location,
 	}
 	if f.Range == "" && f.From == "" && f.To == "" {
 		f.Range = preset
-		if f.Error != "" && preset == "" {
+		if (f.Error != "" || f.searches()) && preset == "" {
 			f.Range = lastDay // a search of all texts would have no bound
 		}
 	}
@@ -63,6 +67,14 @@ func readRunFilter(v *visit, preset string, now time.Time) (runFilter, error) {
 	}
 	if f.Error != "" && f.since.IsZero() {
 		return f, status.Error(codes.InvalidArgument, "a search for the text of an error needs the start of a time range: set from")
+	}
+	if f.searches() && f.since.IsZero() {
+		return f, status.Error(codes.InvalidArgument, "a search by input or output needs the start of a time range: set from")
+	}
+	for _, text := range []string{f.InputValue, f.OutputValue} {
+		if path, _, ok := strings.Cut(text, "="); text != "" && (!ok || path == "") {
+			return f, status.Errorf(codes.InvalidArgument, "%.80q is not a value of JSON: write it as path=value, such as data.country=DE", text)
+		}
 	}
 	return f, nil
 }
@@ -136,7 +148,7 @@ func (f *runFilter) readLabels() error {
 
 // Set reports whether the list may hide runs.
 func (f runFilter) Set() bool {
-	return f.Job != "" || f.State != "" || f.Host != "" || f.Parent != "" || f.Trigger != "" || f.Label != "" || f.reads() || f.Timed()
+	return f.Job != "" || f.State != "" || f.Host != "" || f.Parent != "" || f.Trigger != "" || f.Label != "" || f.reads() || f.searches() || f.Timed()
 }
 
 // Bulk reports whether a change of all runs of the filter can be offered: it selects runs by neither
@@ -148,7 +160,12 @@ func (f runFilter) Timed() bool { return !f.since.IsZero() || !f.until.IsZero() 
 
 // More reports whether a field is set that the page folds away.
 func (f runFilter) More() bool {
-	return f.Trigger != "" || f.Label != "" || f.Module != "" || f.Error != "" || f.From != "" || f.To != ""
+	return f.Trigger != "" || f.Label != "" || f.Module != "" || f.Error != "" || f.searches() || f.From != "" || f.To != ""
+}
+
+// searches reports whether the API reads inputs or outputs to decide which runs match.
+func (f runFilter) searches() bool {
+	return f.Input != "" || f.Output != "" || f.InputValue != "" || f.OutputValue != ""
 }
 
 // reads reports whether the API cannot decide alone which runs match.
@@ -164,7 +181,8 @@ func (f runFilter) keeps(r *apiv1.Run) bool {
 
 // request returns the call for the runs among which the matching ones are.
 func (f runFilter) request(app string) *apiv1.ListRunsRequest {
-	req := &apiv1.ListRunsRequest{App: app, Job: f.Job, State: f.State, Host: f.Host, Parent: f.Parent, Labels: f.labels}
+	req := &apiv1.ListRunsRequest{App: app, Job: f.Job, State: f.State, Host: f.Host, Parent: f.Parent, Labels: f.labels, Input: f.Input, Output: f.Output}
+	req.InputValues, req.OutputValues = valueOf(f.InputValue), valueOf(f.OutputValue)
 	if f.Trigger != "" {
 		req.Triggers = []string{f.Trigger}
 	}
@@ -177,6 +195,15 @@ func (f runFilter) request(app string) *apiv1.ListRunsRequest {
 	return req
 }
 
+// valueOf returns the condition of a text as path=value; "": none.
+func valueOf(text string) map[string]string {
+	if text == "" {
+		return nil
+	}
+	path, value, _ := strings.Cut(text, "=")
+	return map[string]string{path: value}
+}
+
 // Link returns an address with the filter, and with pairs of further parameters, which replace those
 // of the filter. A time range stays a preset.
 func (f runFilter) Link(address string, pairs ...string) string {
@@ -186,7 +213,7 @@ func (f runFilter) Link(address string, pairs ...string) string {
 	}
 	return withQuery(address, append([]string{
 		"state", f.State, "job", f.Job, "host", f.Host, "parent", f.Parent, "trigger", f.Trigger, "label", f.Label,
-		"module", f.Module, "error", f.Error, "kind", f.Kind, "range", f.Range, "from", from, "to", to,
+		"module", f.Module, "input", f.Input, "invalue", f.InputValue, "output", f.Output, "outvalue", f.OutputValue, "error", f.Error, "kind", f.Kind, "range", f.Range, "from", from, "to", to,
 	}, pairs...)...)
 }
 

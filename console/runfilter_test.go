@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -9,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 func filterPages() map[string][]string {
@@ -43,13 +47,14 @@ func TestTimeRanges(t *testing.T) {
 		{"from=2026-03-08T12:00:00%2B01:00&zone=America/New_York", "UTC", "", "2026-03-08T11:00:00Z", ""},
 		{"range=hour&to=2026-03-01T00:00", "UTC", "", "", "2026-03-01T00:00:00Z"},
 		{"error=x", "UTC", "", "2026-03-07T12:30:00Z", ""},
+		{"outvalue=x%3Dy", "UTC", "", "2026-03-07T12:30:00Z", ""},
 	} {
 		f, err := filterOf(t, tt.query, tt.zone, tt.preset, now)
 		if err != nil || absolute(f.since) != tt.since || absolute(f.until) != tt.until {
 			t.Errorf("%q in %s is from %s to %s, want %s to %s: %v", tt.query, tt.zone, absolute(f.since), absolute(f.until), tt.since, tt.until, err)
 		}
 	}
-	for _, query := range []string{"error=x&to=2026-03-01T00:00", "range=year", "from=noon", "from=2026-03-08T12:00&zone=Nowhere", "label=%3Dx"} {
+	for _, query := range []string{"error=x&to=2026-03-01T00:00", "input=x&to=2026-03-01T00:00", "invalue=x", "outvalue=%3Dx", "range=year", "from=noon", "from=2026-03-08T12:00&zone=Nowhere", "label=%3Dx"} {
 		if _, err := filterOf(t, query, "UTC", "", now); err == nil {
 			t.Errorf("%q is no filter, but was taken", query)
 		}
@@ -60,7 +65,7 @@ func TestTimeRanges(t *testing.T) {
 // times.
 func TestFilterLinks(t *testing.T) {
 	now := time.Date(2026, 3, 8, 12, 30, 0, 0, time.UTC)
-	query := "state=failed&job=a+b&host=h&parent=p&trigger=manual&label=team%3Dbilling&label=tier%3D1&module=m%401&error=50%25&kind=k&"
+	query := "state=failed&job=a+b&host=h&parent=p&trigger=manual&label=team%3Dbilling&label=tier%3D1&module=m%401&input=a%26b&invalue=x%3Dy%3Dz&output=%3C&outvalue=n%3D&error=50%25&kind=k&"
 	for _, times := range []string{"range=day", "from=2026-03-08T10:00&to=2026-03-08T11:00&zone=Asia/Tokyo"} {
 		f, err := filterOf(t, query+times, "Asia/Shanghai", "", now)
 		if err != nil {
@@ -85,6 +90,7 @@ func TestFilterLinks(t *testing.T) {
 func TestRunsAreFiltered(t *testing.T) {
 	f := newFake().populate()
 	f.run(doneRun).Labels = map[string]string{"team": "billing", "tier": "1"}
+	f.run(doneRun).Input = `{"country":"DE"}`
 	s := newSite(t, f).signIn(t)
 	ids := regexp.MustCompile(`id="run-([^"]*)"`)
 	for query, want := range map[string]string{
@@ -96,6 +102,11 @@ func TestRunsAreFiltered(t *testing.T) {
 		"module=rep":                            "",
 		"error=Not+a+NUMBER":                    failedRun,
 		"trigger=manual&state=live":             liveRun,
+		"input=12345678901234567890":            liveRun,
+		"input=12345678901234567890&module=x":   "",
+		"output=no+run+has+this":                "",
+		"invalue=country%3DDE":                  doneRun,
+		"invalue=country%3DD":                   "",
 		"kind=" + fingerprint(f.run(failedRun)): failedRun,
 	} {
 		_, body := s.do(t, "GET", "/apps/default/runs?"+query, nil)
@@ -130,5 +141,48 @@ func TestEmptyPageOfRunsContinues(t *testing.T) {
 	_, body := s.do(t, "GET", "/apps/default/runs?job=other", nil)
 	if !strings.Contains(body, "No run matches") || !strings.Contains(body, "page=more") {
 		t.Error("the page has no way on")
+	}
+}
+
+// TestSearchOfPayloads: a page of a search says how far it has come, leads on to the rest, and offers a change of
+// the same runs. Visitors without payload.read have no fields for it.
+func TestSearchOfPayloads(t *testing.T) {
+	f := newFake().populate()
+	s := newSite(t, f).signIn(t)
+	_, body := s.do(t, "GET", "/apps/default/runs?input=1234567&invalue=a%3Db&state=failed", nil)
+	for _, want := range []string{`name="input" type="search" value="1234567"`, `name="invalue" type="search" value="a=b"`, "Read: ", `aria-current="true">24 hours`, "bulk/runs?from=", "input=1234567"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	checkPage(t, body)
+	resp, _ := s.post(t, "/apps/default/bulk/runs?input=1234567&outvalue=c%3Dd&invalue=a%3Db&from=2026-03-08T12:00:00Z&action=runs.retry", url.Values{"key": {"k"}}.Encode())
+	f.mu.Lock()
+	q := f.operations[0].Request.Runs
+	f.mu.Unlock()
+	if resp.StatusCode != http.StatusSeeOther || q.GetInput() != "1234567" || q.GetInputValues()["a"] != "b" || q.GetOutputValues()["c"] != "d" || q.GetSince() == nil {
+		t.Errorf("%s: a change of %v", resp.Status, q)
+	}
+	f.may = []string{"jobs.read", "runs.read"}
+	if _, body = newSite(t, f).signIn(t).do(t, "GET", "/apps/default/runs", nil); strings.Contains(body, `name="input"`) || strings.Contains(body, `name="outvalue"`) || !strings.Contains(body, `name="error"`) {
+		t.Error("a visitor who may not read payloads has fields for them")
+	}
+}
+
+// TestSearchIsCounted: of a search the page says what the API has read, and asks for no more runs than it shows.
+func TestSearchIsCounted(t *testing.T) {
+	h := newHistory(100, 3)
+	at := h.runs[2].FinishedAt
+	list := func(ctx context.Context, req *apiv1.ListRunsRequest, _ ...grpc.CallOption) (*apiv1.ListRunsResponse, error) {
+		if req.PageSize != 7 {
+			t.Errorf("a page has %d runs", req.PageSize)
+		}
+		page, err := h.list(ctx, req)
+		page.Examined, page.ExaminedNewest, page.ExaminedOldest = 500, h.runs[0].FinishedAt, at
+		return page, err
+	}
+	done, err := runScan{list: list, page: 7, end: time.Now()}.each(t.Context(), &apiv1.ListRunsRequest{Input: "x"}, "", func(*apiv1.Run) bool { return true })
+	if err != nil || done.Read != 500 || done.Newest != h.runs[0].FinishedAt || done.Oldest != at || done.Next != "3" {
+		t.Errorf("%+v: %v", done, err)
 	}
 }

@@ -34,8 +34,8 @@ type runsView struct {
 // offeredJobs bounds the jobs that an empty list of runs offers to run.
 const offeredJobs = 5
 
-// Scanned reports whether the console has looked for the runs itself, a slice at a time.
-func (v runsView) Scanned() bool { return v.reads() }
+// Scanned reports whether the page is a slice of a search.
+func (v runsView) Scanned() bool { return v.reads() || v.searches() }
 
 func (c *console) runsPage(v *visit) error {
 	page := v.r.URL.Query().Get("page")
@@ -61,8 +61,12 @@ func (c *console) runsPage(v *visit) error {
 // findRuns fetches a page of the runs that match.
 func (c *console) findRuns(v *visit, page string, view *runsView) (err error) {
 	req := view.request(v.app)
-	if view.reads() {
-		view.scanned, err = c.slice().each(v.ctx, req, page, func(r *apiv1.Run) bool {
+	if view.Scanned() {
+		scan := c.slice()
+		if view.searches() {
+			scan.page = pageSize // the API examines no run that the page has no room for
+		}
+		view.scanned, err = scan.each(v.ctx, req, page, func(r *apiv1.Run) bool {
 			if view.keeps(r) {
 				view.Runs = append(view.Runs, r)
 			}

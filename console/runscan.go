@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ const (
 // runScan reads runs, the newest first.
 type runScan struct {
 	list func(context.Context, *apiv1.ListRunsRequest, ...grpc.CallOption) (*apiv1.ListRunsResponse, error)
+	page int32 // runs of one call; 0: scanPage
 	// end is the time after which no further page is read; zero: the scan has no such bound.
 	end time.Time
 }
@@ -45,7 +47,7 @@ func (c *console) slice() runScan {
 // their runs, while live runs move. A run that ends meanwhile is read once.
 func (s runScan) each(ctx context.Context, req *apiv1.ListRunsRequest, from string, yield func(*apiv1.Run) bool) (done scanned, err error) {
 	req = proto.CloneOf(req)
-	req.PageSize = scanPage
+	req.PageSize = cmp.Or(s.page, scanPage)
 	token, after, _ := strings.Cut(from, cursorMark)
 	live := map[string]bool{} // the live runs that were read
 	for {
@@ -55,6 +57,7 @@ func (s runScan) each(ctx context.Context, req *apiv1.ListRunsRequest, from stri
 			return done, err
 		}
 		done.Unreadable += answer.UnreadableBlocks
+		done.searched(answer)
 		runs := runsAfter(answer.Runs, after)
 		for i, r := range runs {
 			if live[r.Id] {
@@ -63,7 +66,9 @@ func (s runScan) each(ctx context.Context, req *apiv1.ListRunsRequest, from stri
 			if r.FinishedAt == nil {
 				live[r.Id] = true
 			}
-			done.count(r)
+			if answer.Examined == 0 {
+				done.count(r)
+			}
 			if yield(r) {
 				continue
 			}
@@ -93,6 +98,17 @@ func (d *scanned) count(r *apiv1.Run) {
 		d.Newest = r.FinishedAt
 	}
 	d.Oldest = r.FinishedAt
+}
+
+// searched counts the runs that the API has read for a page of a search.
+func (d *scanned) searched(page *apiv1.ListRunsResponse) {
+	d.Read += int(page.Examined)
+	if d.Newest == nil {
+		d.Newest = page.ExaminedNewest
+	}
+	if page.ExaminedOldest != nil {
+		d.Oldest = page.ExaminedOldest
+	}
 }
 
 // after adds the next piece of a scan.

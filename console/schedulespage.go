@@ -28,19 +28,20 @@ const (
 type schedulesView struct {
 	From, To string // as a browser sends them, in the zone
 	Zone     string
-	Error    string        // why the window cannot be used
-	Jobs     []plannedJob  // with planned times in the window, the first time first; at most plannedRows
-	Planned  int           // all of these
-	Bars     []plannedBar  // of equal parts of the window
-	Max      int64         // of the highest bar
-	Total    int64         // planned times of all of them
-	Read     int           // jobs that were looked at
-	Paused   int           // of these
-	Next     string        // token of the next page; "": all were looked at
-	Paged    bool          // this is not the first page
-	Step     time.Duration // of one bar
-	Agenda   *agenda       // of the hours of a day, in place of the jobs; nil: the page has a window
-	Today    string        // the day of now, as an address has it
+	Error    string          // why the window cannot be used
+	Pause    *apiv1.AppPause // nil: the app is not paused
+	Jobs     []plannedJob    // with planned times in the window, the first time first; at most plannedRows
+	Planned  int             // all of these
+	Bars     []plannedBar    // of equal parts of the window
+	Max      int64           // of the highest bar
+	Total    int64           // planned times of all of them
+	Read     int             // jobs that were looked at
+	Paused   int             // of these
+	Next     string          // token of the next page; "": all were looked at
+	Paged    bool            // this is not the first page
+	Step     time.Duration   // of one bar
+	Agenda   *agenda         // of the hours of a day, in place of the jobs; nil: the page has a window
+	Today    string          // the day of now, as an address has it
 }
 
 // plannedJob is a job with planned times in the window.
@@ -71,10 +72,13 @@ func (c *console) schedulesPage(v *visit) error {
 	} else if day != nil {
 		from, to, err = day.Hours[0].Start, day.Hours[len(day.Hours)-1].End, nil
 	}
-	view := schedulesView{Agenda: day, Today: now.In(zone.Location).Format(time.DateOnly), Zone: zone.String(), From: from.In(zone.Location).Format(inputTime), To: to.In(zone.Location).Format(inputTime), Paged: v.r.URL.Query().Get("page") != ""}
+	view := schedulesView{Agenda: day, Today: now.In(zone.Location).Format(time.DateOnly), Zone: zone.String(), From: boundShown(v.r, "from", from, zone.Location), To: boundShown(v.r, "to", to, zone.Location), Paged: v.r.URL.Query().Get("page") != ""}
 	if err != nil {
 		view.Error = status.Convert(err).Message()
 		return c.showStatus(v, http.StatusBadRequest, "schedules", "schedules", view)
+	}
+	if view.Pause, err = c.pauseOf(v.ctx, v.app); err != nil {
+		return err
 	}
 	p := planning{c: c, v: v, from: from, to: to, agenda: day, calendars: map[string]*schedule.Calendar{}}
 	if err := p.read(&view, now.Add(plannedTime)); err != nil {
@@ -87,10 +91,18 @@ func (c *console) schedulesPage(v *visit) error {
 	return c.show(v, "schedules", "schedules", view)
 }
 
+// boundShown returns a bound of the window as a browser has it: to the minute, unless the visitor chose it.
+func boundShown(r *http.Request, name string, at time.Time, zone *time.Location) string {
+	if r.URL.Query().Get(name) == "" {
+		at = at.Truncate(time.Minute)
+	}
+	return at.In(zone).Format(inputTime)
+}
+
 // plannedWindow reads the window of an address; default: the next 24 hours.
 func plannedWindow(r *http.Request, zone *time.Location, now time.Time) (from, to time.Time, err error) {
-	now = now.Truncate(time.Minute)
-	from, to = now, now.Add(24*time.Hour)
+	from = now.Truncate(time.Second).Add(time.Second) // no time that has passed
+	to = from.Add(24 * time.Hour)
 	for _, bound := range []struct {
 		name string
 		to   *time.Time

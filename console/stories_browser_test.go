@@ -475,7 +475,9 @@ func TestStoryMaintenance(t *testing.T) {
 		}
 		p.use(`#plan-import a`)
 		p.at("/apps/default/jobs/import")
-		p.use(`.actions form[action$="/pause"] button`)
+		p.use(`.actions a[href$="/pause"]`)
+		p.at("/apps/default/jobs/import/pause")
+		p.use(`form[action$="/pause"] button.primary`)
 		p.has(`.actions form[action$="/resume"]`)
 		p.section("/apps/default/schedules")
 		if got := window(); got != "plan-noon 1" {

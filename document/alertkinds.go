@@ -12,7 +12,7 @@ import (
 // The values of fields of alerts, as packages rule, notification and channel have them.
 var (
 	alertEvents = []string{
-		"failed", "failed_in_row", "retry_exhausted", "timed_out", "missed", "late_start", "not_finished_by", "no_success_since", "running_longer_than", "recovered",
+		"failed", "failed_in_row", "retry_exhausted", "timed_out", "missed", "late_start", "not_finished_by", "no_success_since", "running_longer_than", "succeeded", "recovered",
 		"host_lost", "canary_rolled_back", "dead_letter", "queue_age", "disk", "certificate_expiry", "limit_reached", "schedule_paused",
 	}
 	severities = []string{"critical", "error", "warning", "info"}
@@ -48,7 +48,7 @@ var alertRuleKind = &Kind{
 		{Path: "severity", Type: Text, Default: "error", Enum: severities, Help: "How urgent the alerts are.", Example: "critical"},
 		{Path: "threshold", Type: Whole, Default: "0", Unit: "events", Bounds: between(0, 1000), Help: "The number of events that begin an alert, for `failed_in_row` the runs of one job; 0: 1.", Example: "3"},
 		{Path: "window", Type: Duration, Default: "0s", Help: "The time in which these events come; 0s: however long they take.", Example: "10m"},
-		{Path: "group_by", Type: Texts, Help: "What divides events into groups, each with one alert: `job`, `host`, `app`, `event` or `label:NAME`; without it all are one group.", Example: "[job]"},
+		{Path: "group_by", Type: Texts, Help: "What divides events into groups, each with one alert: `job`, `run`, `host`, `app`, `event` or `label:NAME`; without it all are one group.", Example: "[job]"},
 		{Path: "wait", Type: Duration, Default: "30s", Help: "The time from the beginning of an alert to its first notification.", Example: "0s"},
 		{Path: "repeat", Type: Duration, Default: "4h", Help: "The time between the notifications of an alert that goes on; 0s: it is told once.", Example: "1h"},
 		{Path: "silence", Type: Duration, Default: "0s", Help: "The time after a notification in which further alerts of its group are not told.", Example: "10m"},
@@ -107,6 +107,12 @@ var alertChannelKind = &Kind{
 			{Path: "webhook.url", Type: Text, Required: true, Help: "The address.", Example: "\"https://example.com/hook\""},
 		},
 		secretFields("webhook.secret", "The key of the signature: `whsec_` and a key in base64.", true),
+		[]Field{
+			{Path: "cloudevents", Type: Object, Help: "A receiver of CloudEvents 1.0, signed as Standard Webhooks says.", Example: "{url: \"https://example.com/events\", secret: {secret: event-key}}"},
+			{Path: "cloudevents.url", Type: Text, Required: true, Help: "The address.", Example: "\"https://example.com/events\""},
+			{Path: "cloudevents.mode", Type: Text, Default: "structured", Enum: []string{"structured", "binary"}, Help: "Where the attributes of an event are: in the body, or in headers.", Example: "binary"},
+		},
+		secretFields("cloudevents.secret", "The key of the signature: `whsec_` and a key in base64.", true),
 		robotFields("wecom", "A robot of a WeCom group.", false),
 		robotFields("dingtalk", "A robot of a DingTalk group.", true),
 		robotFields("feishu", "A bot of a Feishu group.", true),

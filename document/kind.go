@@ -95,7 +95,7 @@ func (k *Kind) descriptor() protoreflect.MessageDescriptor {
 }
 
 // kinds are in the order in which they are applied: each after those that it may name.
-var kinds = indexed(appKind, calendarKind, grantKind, aliasKind, eventSourceKind, jobKind, alertChannelKind, alertRuleKind)
+var kinds = indexed(appKind, calendarKind, grantKind, aliasKind, eventSourceKind, alertChannelKind, jobKind, alertRuleKind)
 
 func indexed(all ...*Kind) []*Kind {
 	for _, k := range all {

@@ -36,6 +36,13 @@ type RunQuery struct {
 	// live run has not ended: it is selected unless Until has passed. Default: no bound.
 	Since, Until time.Time
 
+	// Input and Output select runs whose input, or output, contains this text, byte for byte.
+	// InputValues and OutputValues select those whose input, or output, is JSON with all of
+	// these values by path, such as "data.country": "DE". Each needs Since, and the permission
+	// payload.read. Default: no such filter.
+	Input, Output             string
+	InputValues, OutputValues map[string]string
+
 	// Parent is a run with parts or nodes: only the runs that do its work, in their
 	// order. Default: no such filter.
 	Parent string
@@ -62,6 +69,7 @@ func (c *Client) runPages(ctx context.Context, q RunQuery) iter.Seq2[*Run, error
 		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
 			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, Parent: q.Parent, PageSize: size, PageToken: token,
 			Triggers: q.Triggers, Labels: q.Labels, Since: timestampOf(q.Since), Until: timestampOf(q.Until),
+			Input: q.Input, Output: q.Output, InputValues: q.InputValues, OutputValues: q.OutputValues,
 		})
 		if n := r.GetUnreadableBlocks(); n > 0 && q.Unreadable != nil {
 			q.Unreadable(int(n))

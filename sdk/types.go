@@ -76,6 +76,7 @@ type (
 	AlertTelegram    = apiv1.AlertTelegram
 	AlertPagerDuty   = apiv1.AlertPagerDuty
 	AlertManager     = apiv1.AlertManager
+	AlertCloudEvents = apiv1.AlertCloudEvents
 	AlertMail        = apiv1.AlertMail
 	AlertCommand     = apiv1.AlertCommand
 	AlertText        = apiv1.AlertText

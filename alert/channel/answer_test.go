@@ -125,6 +125,11 @@ func TestAnswers(t *testing.T) {
 			{400, `{"status":"invalid event","message":"Event object is invalid","errors":["bad key"]}`, nil, channel.Refused, 0, "invalid event"},
 			{429, "", nil, channel.RateLimited, minute, ""},
 		}, common...),
+		channel.KindCloudEvents: append([]row{
+			{202, `{"runs":[]}`, nil, channel.Delivered, 0, ""},
+			{400, "no event", nil, channel.Refused, 0, ""},
+			{429, "", []string{"Retry-After", "2"}, channel.RateLimited, 2 * time.Second, ""},
+		}, common...),
 		channel.KindAlertmanager: append([]row{
 			{200, "", nil, channel.Delivered, 0, ""},
 			{400, `"bad labels"`, nil, channel.Refused, 0, ""},

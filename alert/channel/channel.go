@@ -35,13 +35,14 @@ const (
 	KindAlertmanager Kind = "alertmanager"
 	KindMail         Kind = "mail"
 	KindCommand      Kind = "command"
+	KindCloudEvents  Kind = "cloudevents"
 )
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{
 		KindWebhook, KindWeCom, KindDingTalk, KindFeishu, KindLark, KindSlack, KindTeams, KindDiscord, KindTelegram,
-		KindPagerDuty, KindAlertmanager, KindMail, KindCommand,
+		KindPagerDuty, KindAlertmanager, KindMail, KindCommand, KindCloudEvents,
 	}
 }
 

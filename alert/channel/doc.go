@@ -1,4 +1,4 @@
-// Package channel sends messages of alerts to the platforms that people read: webhooks,
+// Package channel sends messages of alerts to the platforms that people read: webhooks, CloudEvents,
 // chat robots, pagers, Alertmanager, mail and commands of the operator.
 //
 // Each kind has a type that says where its receiver is and with which secret; the caller

@@ -52,6 +52,8 @@ func LimitOf(k Kind) Limit {
 		l.Windows, l.Fold, l.Patience = []Window{{30, time.Minute}}, 100, time.Minute
 	case KindCommand:
 		l.Windows, l.Fold = []Window{{5, time.Second}}, 100
+	case KindCloudEvents: // each event is a request of its own: few receivers take batches
+		l.Windows = []Window{{100, time.Second}}
 	default: // a webhook
 		l.Windows, l.Fold = []Window{{20, time.Second}}, 100
 	}

@@ -66,6 +66,7 @@ func messages(l notification.Language) map[string]notification.Message {
 func endpoints() []channel.Endpoint {
 	return []channel.Endpoint{
 		channel.Webhook{URL: "https://hooks.example/hook/secret-path-of-hook", Secret: hookKey},
+		channel.CloudEvents{URL: "https://events.example/in/secret-path-of-events", Secret: hookKey},
 		channel.WeCom{URL: "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=secret-key-of-wecom"},
 		channel.DingTalk{URL: "https://oapi.dingtalk.com/robot/send?access_token=secret-token-of-dingtalk", Secret: "SECsecret-of-dingtalk"},
 		channel.Feishu{URL: "https://open.feishu.cn/open-apis/bot/v2/hook/secret-token-of-feishu", Secret: "secret-of-feishu"},

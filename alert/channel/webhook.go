@@ -30,9 +30,11 @@ func (w Webhook) Check() error {
 	return err
 }
 
-func (w Webhook) secrets() []string {
-	out := secretsOf(w.URL)
-	for secret := range strings.FieldsSeq(w.Secret) {
+func (w Webhook) secrets() []string { return signedSecrets(w.URL, w.Secret) }
+
+func signedSecrets(address, keys string) []string {
+	out := secretsOf(address)
+	for secret := range strings.FieldsSeq(keys) {
 		out = append(out, secret, strings.TrimPrefix(secret, "whsec_"))
 	}
 	return out
@@ -74,15 +76,20 @@ func (w Webhook) request(now time.Time, t *texts) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := webhook.Keys(w.Secret)
+	return req, signRequest(req, w.Secret, t.message.ID, now, body)
+}
+
+// signRequest sets the headers of Standard Webhooks.
+func signRequest(req *http.Request, secret, id string, now time.Time, body []byte) error {
+	keys, err := webhook.Keys(secret)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	signed := webhook.Sign(t.message.ID, now, body, keys...)
+	signed := webhook.Sign(id, now, body, keys...)
 	req.Header.Set(webhook.IDHeader, signed.ID)
 	req.Header.Set(webhook.TimestampHeader, signed.Timestamp)
 	req.Header.Set(webhook.SignatureHeader, signed.Signature)
-	return req, nil
+	return nil
 }
 
 func (w Webhook) read(now time.Time, a answer) Result { return a.byStatus(now) }

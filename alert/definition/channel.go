@@ -95,6 +95,7 @@ type named struct {
 func textsOf(m *apiv1.AlertChannel) []named {
 	all := []named{
 		{"webhook.secret", m.GetWebhook().GetSecret()},
+		{"cloudevents.secret", m.GetCloudevents().GetSecret()},
 		{"telegram.token", m.GetTelegram().GetToken()},
 		{"pagerduty.key", m.GetPagerduty().GetKey()},
 		{"alertmanager.token", m.GetAlertmanager().GetToken()},
@@ -158,6 +159,7 @@ func kindsOf(m *apiv1.AlertChannel) (names []string) {
 	for kind, set := range map[channel.Kind]bool{
 		channel.KindWebhook: m.Webhook != nil, channel.KindTelegram: m.Telegram != nil, channel.KindPagerDuty: m.Pagerduty != nil,
 		channel.KindAlertmanager: m.Alertmanager != nil, channel.KindMail: m.Mail != nil, channel.KindCommand: m.Command != nil,
+		channel.KindCloudEvents: m.Cloudevents != nil,
 	} {
 		if set {
 			names = append(names, string(kind))
@@ -234,6 +236,8 @@ func Open(ctx context.Context, m *apiv1.AlertChannel, e Edges) (channel.Channel,
 	switch kind := KindOf(m); kind {
 	case channel.KindWebhook:
 		end = channel.Webhook{URL: m.Webhook.Url, Secret: value(m.Webhook.Secret)}
+	case channel.KindCloudEvents:
+		end = channel.CloudEvents{URL: m.Cloudevents.Url, Secret: value(m.Cloudevents.Secret), Mode: m.Cloudevents.Mode}
 	case channel.KindTelegram:
 		end = channel.Telegram{URL: m.Telegram.Url, Token: value(m.Telegram.Token), Chat: m.Telegram.Chat, Thread: int(m.Telegram.Thread)}
 	case channel.KindPagerDuty:

@@ -12,7 +12,7 @@ import (
 // ofJob are the events about a job or its runs, and recovered.
 var ofJob = []string{
 	rule.Failed, rule.FailedInRow, rule.RetryExhausted, rule.TimedOut, rule.Missed, rule.LateStart, rule.NotFinishedBy, rule.NoSuccessSince, rule.RunningLongerThan,
-	rule.SchedulePaused, rule.Recovered,
+	rule.SchedulePaused, rule.Succeeded, rule.Recovered,
 }
 
 // OfJob returns the alerts of a job as rules, in the order of its document. The name of a rule is that of

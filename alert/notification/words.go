@@ -27,7 +27,7 @@ var languages = map[Language]*words{
 		events: map[string]string{
 			"failed": "failed", "failed_in_row": "failed several times in a row", "retry_exhausted": "failed after the last retry",
 			"timed_out": "timed out", "missed": "missed its time", "late_start": "started late", "not_finished_by": "has not finished in time",
-			"no_success_since": "has had no success for too long", "running_longer_than": "runs for too long", "recovered": "recovered",
+			"no_success_since": "has had no success for too long", "running_longer_than": "runs for too long", "succeeded": "succeeded", "recovered": "recovered",
 			"host_lost": "host lost", "canary_rolled_back": "canary rolled back", "dead_letter": "dead letter", "queue_age": "queue too old",
 			"disk": "disk almost full", "certificate_expiry": "certificate expires", "limit_reached": "limit reached", "schedule_paused": "schedule paused",
 		},
@@ -41,7 +41,7 @@ var languages = map[Language]*words{
 		events: map[string]string{
 			"failed": "运行失败", "failed_in_row": "连续多次失败", "retry_exhausted": "重试用尽后仍失败",
 			"timed_out": "运行超时", "missed": "错过计划时间", "late_start": "启动延迟", "not_finished_by": "未按时完成",
-			"no_success_since": "长时间没有成功", "running_longer_than": "运行时间过长", "recovered": "已恢复正常",
+			"no_success_since": "长时间没有成功", "running_longer_than": "运行时间过长", "succeeded": "运行成功", "recovered": "已恢复正常",
 			"host_lost": "主机失联", "canary_rolled_back": "灰度版本已回滚", "dead_letter": "出现死信", "queue_age": "队列积压过久",
 			"disk": "磁盘空间不足", "certificate_expiry": "证书即将到期", "limit_reached": "达到上限", "schedule_paused": "调度已暂停",
 		},

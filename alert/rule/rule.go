@@ -31,13 +31,14 @@ const (
 	CertificateExpiry = "certificate_expiry"
 	LimitReached      = "limit_reached"
 	SchedulePaused    = "schedule_paused"
+	Succeeded         = "succeeded" // a run succeeded
 	Recovered         = "recovered" // the resolve message of the rule's other events
 )
 
 // Events returns the names of all events, in the order of the documentation.
 func Events() []string {
 	return []string{
-		Failed, FailedInRow, RetryExhausted, TimedOut, Missed, LateStart, NotFinishedBy, NoSuccessSince, RunningLongerThan, Recovered,
+		Failed, FailedInRow, RetryExhausted, TimedOut, Missed, LateStart, NotFinishedBy, NoSuccessSince, RunningLongerThan, Succeeded, Recovered,
 		HostLost, CanaryRolledBack, DeadLetter, QueueAge, Disk, CertificateExpiry, LimitReached, SchedulePaused,
 	}
 }
@@ -66,7 +67,7 @@ type Rule struct {
 	// failed_in_row it is the number of runs of one job.
 	Threshold int
 	Window    time.Duration
-	// GroupBy has the parts of the key of a group: job, host, app, event, or "label:" and the name of a label. Empty: all events
+	// GroupBy has the parts of the key of a group: job, run, host, app, event, or "label:" and the name of a label. Empty: all events
 	// of the rule are in one group.
 	GroupBy []string
 	Wait    time.Duration // from the beginning of an alert to its first notification
@@ -119,6 +120,10 @@ func (r *Rule) Selects(x *Subject) bool {
 // Lists reports whether the rule lists an event.
 func (r *Rule) Lists(event string) bool { return slices.Contains(r.Events, event) }
 
+// EachRun reports whether each run has a group of its own. The end of a run is then an event without an end: no later run
+// ends its alert.
+func (r *Rule) EachRun() bool { return slices.Contains(r.GroupBy, "run") }
+
 // Check returns an error that names the field that is wrong, and what it may be.
 func (r *Rule) Check() error {
 	switch {
@@ -136,6 +141,8 @@ func (r *Rule) Check() error {
 		return errors.New("events has failed_in_row beside others: it counts the runs of one job, so it needs a rule of its own")
 	case r.Lists(FailedInRow) && r.Window > 0:
 		return errors.New("window is for events that are counted in a time: failed_in_row counts until a run succeeds")
+	case r.EachRun() && (r.Lists(Recovered) || r.Lists(FailedInRow)):
+		return errors.New("group_by has run, but events has recovered or failed_in_row, which are about several runs: use another rule for them")
 	case len(r.Channels) == 0:
 		return errors.New("channels is empty: name at least one")
 	case (r.Escalate > 0) != (len(r.EscalateTo) > 0):
@@ -155,8 +162,8 @@ func (r *Rule) Check() error {
 		}
 	}
 	for _, by := range r.GroupBy {
-		if label, ok := strings.CutPrefix(by, "label:"); (!ok || label == "") && !slices.Contains([]string{"job", "host", "app", "event"}, by) {
-			return fmt.Errorf("group_by has %q, want job, host, app, event or label:NAME", by)
+		if label, ok := strings.CutPrefix(by, "label:"); (!ok || label == "") && !slices.Contains([]string{"job", "run", "host", "app", "event"}, by) {
+			return fmt.Errorf("group_by has %q, want job, run, host, app, event or label:NAME", by)
 		}
 	}
 	for name, d := range map[string]time.Duration{"window": r.Window, "wait": r.Wait, "repeat": r.Repeat, "silence": r.Silence, "escalate": r.Escalate} {
@@ -204,6 +211,8 @@ func (r *Rule) Key(e *Event) (key string, labels map[string]string) {
 		switch by {
 		case "job":
 			value = e.Job
+		case "run":
+			value = e.Run
 		case "host":
 			value = e.Host
 		case "app":

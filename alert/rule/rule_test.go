@@ -427,3 +427,20 @@ func TestOwners(t *testing.T) {
 		t.Errorf("%d owners", len(g.Owners))
 	}
 }
+
+// TestEachRun: a rule for each run has a group for each, and no event about several runs.
+func TestEachRun(t *testing.T) {
+	r := Rule{Name: "out", Events: []string{Succeeded, Failed}, GroupBy: []string{"run"}, Channels: []string{"out"}}
+	if err := r.Check(); err != nil || !r.EachRun() {
+		t.Errorf("a rule for each run: %v", err)
+	}
+	key, labels := r.Key(&Event{Name: Failed, Run: "0001"})
+	if key != "0001" || labels["run"] != "0001" {
+		t.Errorf("key %q, labels %v", key, labels)
+	}
+	for _, events := range [][]string{{Failed, Recovered}, {FailedInRow}} {
+		if r.Events = events; r.Check() == nil {
+			t.Errorf("%v is accepted", events)
+		}
+	}
+}

@@ -37,7 +37,7 @@ type AlertRule struct {
 	Severity      string                 `protobuf:"bytes,8,opt,name=severity,proto3" json:"severity,omitempty"`               // critical, error, warning or info; "": error
 	Threshold     int32                  `protobuf:"varint,9,opt,name=threshold,proto3" json:"threshold,omitempty"`            // events that begin an alert; 0: 1
 	Window        string                 `protobuf:"bytes,10,opt,name=window,proto3" json:"window,omitempty"`                  // in which they come; unset: however long they take
-	GroupBy       []string               `protobuf:"bytes,11,rep,name=group_by,json=groupBy,proto3" json:"group_by,omitempty"` // job, host, app, event or label:NAME; empty: one group
+	GroupBy       []string               `protobuf:"bytes,11,rep,name=group_by,json=groupBy,proto3" json:"group_by,omitempty"` // job, run, host, app, event or label:NAME; empty: one group
 	Wait          string                 `protobuf:"bytes,12,opt,name=wait,proto3" json:"wait,omitempty"`                      // from the beginning of an alert to its first notification; unset: 30 s
 	Repeat        string                 `protobuf:"bytes,13,opt,name=repeat,proto3" json:"repeat,omitempty"`                  // between the notifications of an alert; unset: 4 h, 0: it is told once
 	Silence       string                 `protobuf:"bytes,14,opt,name=silence,proto3" json:"silence,omitempty"`                // after a notification, in which the next alerts of a group are not told
@@ -514,6 +514,7 @@ type AlertChannel struct {
 	Alertmanager  *AlertManager          `protobuf:"bytes,40,opt,name=alertmanager,proto3" json:"alertmanager,omitempty"`
 	Mail          *AlertMail             `protobuf:"bytes,41,opt,name=mail,proto3" json:"mail,omitempty"`
 	Command       *AlertCommand          `protobuf:"bytes,42,opt,name=command,proto3" json:"command,omitempty"`
+	Cloudevents   *AlertCloudEvents      `protobuf:"bytes,43,opt,name=cloudevents,proto3" json:"cloudevents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -702,6 +703,13 @@ func (x *AlertChannel) GetCommand() *AlertCommand {
 	return nil
 }
 
+func (x *AlertChannel) GetCloudevents() *AlertCloudEvents {
+	if x != nil {
+		return x.Cloudevents
+	}
+	return nil
+}
+
 // AlertTexts are the own texts of a channel, by language.
 type AlertTexts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -885,6 +893,67 @@ func (x *AlertWebhook) GetSecret() *AlertText {
 	return nil
 }
 
+// AlertCloudEvents receives CloudEvents 1.0, signed as the specification Standard Webhooks says.
+type AlertCloudEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	Secret        *AlertText             `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"` // whsec_ and a key in base64
+	Mode          string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`     // structured or binary; "": structured
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlertCloudEvents) Reset() {
+	*x = AlertCloudEvents{}
+	mi := &file_v1_alert_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlertCloudEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlertCloudEvents) ProtoMessage() {}
+
+func (x *AlertCloudEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_alert_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlertCloudEvents.ProtoReflect.Descriptor instead.
+func (*AlertCloudEvents) Descriptor() ([]byte, []int) {
+	return file_v1_alert_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AlertCloudEvents) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *AlertCloudEvents) GetSecret() *AlertText {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *AlertCloudEvents) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
 // AlertRobot is a robot of a chat.
 type AlertRobot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -896,7 +965,7 @@ type AlertRobot struct {
 
 func (x *AlertRobot) Reset() {
 	*x = AlertRobot{}
-	mi := &file_v1_alert_proto_msgTypes[9]
+	mi := &file_v1_alert_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +977,7 @@ func (x *AlertRobot) String() string {
 func (*AlertRobot) ProtoMessage() {}
 
 func (x *AlertRobot) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[9]
+	mi := &file_v1_alert_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +990,7 @@ func (x *AlertRobot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertRobot.ProtoReflect.Descriptor instead.
 func (*AlertRobot) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{9}
+	return file_v1_alert_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AlertRobot) GetUrl() string {
@@ -950,7 +1019,7 @@ type AlertSignedRobot struct {
 
 func (x *AlertSignedRobot) Reset() {
 	*x = AlertSignedRobot{}
-	mi := &file_v1_alert_proto_msgTypes[10]
+	mi := &file_v1_alert_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1031,7 @@ func (x *AlertSignedRobot) String() string {
 func (*AlertSignedRobot) ProtoMessage() {}
 
 func (x *AlertSignedRobot) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[10]
+	mi := &file_v1_alert_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1044,7 @@ func (x *AlertSignedRobot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertSignedRobot.ProtoReflect.Descriptor instead.
 func (*AlertSignedRobot) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{10}
+	return file_v1_alert_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AlertSignedRobot) GetUrl() string {
@@ -1011,7 +1080,7 @@ type AlertTelegram struct {
 
 func (x *AlertTelegram) Reset() {
 	*x = AlertTelegram{}
-	mi := &file_v1_alert_proto_msgTypes[11]
+	mi := &file_v1_alert_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1092,7 @@ func (x *AlertTelegram) String() string {
 func (*AlertTelegram) ProtoMessage() {}
 
 func (x *AlertTelegram) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[11]
+	mi := &file_v1_alert_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1105,7 @@ func (x *AlertTelegram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertTelegram.ProtoReflect.Descriptor instead.
 func (*AlertTelegram) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{11}
+	return file_v1_alert_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AlertTelegram) GetUrl() string {
@@ -1077,7 +1146,7 @@ type AlertPagerDuty struct {
 
 func (x *AlertPagerDuty) Reset() {
 	*x = AlertPagerDuty{}
-	mi := &file_v1_alert_proto_msgTypes[12]
+	mi := &file_v1_alert_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1158,7 @@ func (x *AlertPagerDuty) String() string {
 func (*AlertPagerDuty) ProtoMessage() {}
 
 func (x *AlertPagerDuty) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[12]
+	mi := &file_v1_alert_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1171,7 @@ func (x *AlertPagerDuty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertPagerDuty.ProtoReflect.Descriptor instead.
 func (*AlertPagerDuty) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{12}
+	return file_v1_alert_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AlertPagerDuty) GetUrl() string {
@@ -1129,7 +1198,7 @@ type AlertManager struct {
 
 func (x *AlertManager) Reset() {
 	*x = AlertManager{}
-	mi := &file_v1_alert_proto_msgTypes[13]
+	mi := &file_v1_alert_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1210,7 @@ func (x *AlertManager) String() string {
 func (*AlertManager) ProtoMessage() {}
 
 func (x *AlertManager) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[13]
+	mi := &file_v1_alert_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1223,7 @@ func (x *AlertManager) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertManager.ProtoReflect.Descriptor instead.
 func (*AlertManager) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{13}
+	return file_v1_alert_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AlertManager) GetUrl() string {
@@ -1186,7 +1255,7 @@ type AlertMail struct {
 
 func (x *AlertMail) Reset() {
 	*x = AlertMail{}
-	mi := &file_v1_alert_proto_msgTypes[14]
+	mi := &file_v1_alert_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1267,7 @@ func (x *AlertMail) String() string {
 func (*AlertMail) ProtoMessage() {}
 
 func (x *AlertMail) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[14]
+	mi := &file_v1_alert_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1280,7 @@ func (x *AlertMail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertMail.ProtoReflect.Descriptor instead.
 func (*AlertMail) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{14}
+	return file_v1_alert_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlertMail) GetUrl() string {
@@ -1272,7 +1341,7 @@ type AlertCommand struct {
 
 func (x *AlertCommand) Reset() {
 	*x = AlertCommand{}
-	mi := &file_v1_alert_proto_msgTypes[15]
+	mi := &file_v1_alert_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1353,7 @@ func (x *AlertCommand) String() string {
 func (*AlertCommand) ProtoMessage() {}
 
 func (x *AlertCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[15]
+	mi := &file_v1_alert_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1366,7 @@ func (x *AlertCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertCommand.ProtoReflect.Descriptor instead.
 func (*AlertCommand) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{15}
+	return file_v1_alert_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AlertCommand) GetName() string {
@@ -1333,7 +1402,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_v1_alert_proto_msgTypes[16]
+	mi := &file_v1_alert_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1414,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[16]
+	mi := &file_v1_alert_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1427,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{16}
+	return file_v1_alert_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Alert) GetId() string {
@@ -1493,7 +1562,7 @@ type AlertIncident struct {
 
 func (x *AlertIncident) Reset() {
 	*x = AlertIncident{}
-	mi := &file_v1_alert_proto_msgTypes[17]
+	mi := &file_v1_alert_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1574,7 @@ func (x *AlertIncident) String() string {
 func (*AlertIncident) ProtoMessage() {}
 
 func (x *AlertIncident) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[17]
+	mi := &file_v1_alert_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1587,7 @@ func (x *AlertIncident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertIncident.ProtoReflect.Descriptor instead.
 func (*AlertIncident) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{17}
+	return file_v1_alert_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AlertIncident) GetEvent() string {
@@ -1567,7 +1636,7 @@ type ListAlertsRequest struct {
 
 func (x *ListAlertsRequest) Reset() {
 	*x = ListAlertsRequest{}
-	mi := &file_v1_alert_proto_msgTypes[18]
+	mi := &file_v1_alert_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1648,7 @@ func (x *ListAlertsRequest) String() string {
 func (*ListAlertsRequest) ProtoMessage() {}
 
 func (x *ListAlertsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[18]
+	mi := &file_v1_alert_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1661,7 @@ func (x *ListAlertsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlertsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{18}
+	return file_v1_alert_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListAlertsRequest) GetApp() string {
@@ -1626,7 +1695,7 @@ type ListAlertsResponse struct {
 
 func (x *ListAlertsResponse) Reset() {
 	*x = ListAlertsResponse{}
-	mi := &file_v1_alert_proto_msgTypes[19]
+	mi := &file_v1_alert_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1707,7 @@ func (x *ListAlertsResponse) String() string {
 func (*ListAlertsResponse) ProtoMessage() {}
 
 func (x *ListAlertsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[19]
+	mi := &file_v1_alert_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1720,7 @@ func (x *ListAlertsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlertsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{19}
+	return file_v1_alert_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAlertsResponse) GetAlerts() []*Alert {
@@ -1678,7 +1747,7 @@ type AcknowledgeAlertRequest struct {
 
 func (x *AcknowledgeAlertRequest) Reset() {
 	*x = AcknowledgeAlertRequest{}
-	mi := &file_v1_alert_proto_msgTypes[20]
+	mi := &file_v1_alert_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1759,7 @@ func (x *AcknowledgeAlertRequest) String() string {
 func (*AcknowledgeAlertRequest) ProtoMessage() {}
 
 func (x *AcknowledgeAlertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[20]
+	mi := &file_v1_alert_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1772,7 @@ func (x *AcknowledgeAlertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeAlertRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeAlertRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{20}
+	return file_v1_alert_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AcknowledgeAlertRequest) GetApp() string {
@@ -1737,7 +1806,7 @@ type AlertSilence struct {
 
 func (x *AlertSilence) Reset() {
 	*x = AlertSilence{}
-	mi := &file_v1_alert_proto_msgTypes[21]
+	mi := &file_v1_alert_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1818,7 @@ func (x *AlertSilence) String() string {
 func (*AlertSilence) ProtoMessage() {}
 
 func (x *AlertSilence) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[21]
+	mi := &file_v1_alert_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1831,7 @@ func (x *AlertSilence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertSilence.ProtoReflect.Descriptor instead.
 func (*AlertSilence) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{21}
+	return file_v1_alert_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AlertSilence) GetApp() string {
@@ -1836,7 +1905,7 @@ type CreateSilenceRequest struct {
 
 func (x *CreateSilenceRequest) Reset() {
 	*x = CreateSilenceRequest{}
-	mi := &file_v1_alert_proto_msgTypes[22]
+	mi := &file_v1_alert_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1917,7 @@ func (x *CreateSilenceRequest) String() string {
 func (*CreateSilenceRequest) ProtoMessage() {}
 
 func (x *CreateSilenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[22]
+	mi := &file_v1_alert_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1930,7 @@ func (x *CreateSilenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSilenceRequest.ProtoReflect.Descriptor instead.
 func (*CreateSilenceRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{22}
+	return file_v1_alert_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateSilenceRequest) GetApp() string {
@@ -1922,7 +1991,7 @@ type ListSilencesRequest struct {
 
 func (x *ListSilencesRequest) Reset() {
 	*x = ListSilencesRequest{}
-	mi := &file_v1_alert_proto_msgTypes[23]
+	mi := &file_v1_alert_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2003,7 @@ func (x *ListSilencesRequest) String() string {
 func (*ListSilencesRequest) ProtoMessage() {}
 
 func (x *ListSilencesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[23]
+	mi := &file_v1_alert_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2016,7 @@ func (x *ListSilencesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSilencesRequest.ProtoReflect.Descriptor instead.
 func (*ListSilencesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{23}
+	return file_v1_alert_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSilencesRequest) GetApp() string {
@@ -1966,7 +2035,7 @@ type ListSilencesResponse struct {
 
 func (x *ListSilencesResponse) Reset() {
 	*x = ListSilencesResponse{}
-	mi := &file_v1_alert_proto_msgTypes[24]
+	mi := &file_v1_alert_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2047,7 @@ func (x *ListSilencesResponse) String() string {
 func (*ListSilencesResponse) ProtoMessage() {}
 
 func (x *ListSilencesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[24]
+	mi := &file_v1_alert_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2060,7 @@ func (x *ListSilencesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSilencesResponse.ProtoReflect.Descriptor instead.
 func (*ListSilencesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{24}
+	return file_v1_alert_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSilencesResponse) GetSilences() []*AlertSilence {
@@ -2011,7 +2080,7 @@ type EndSilenceRequest struct {
 
 func (x *EndSilenceRequest) Reset() {
 	*x = EndSilenceRequest{}
-	mi := &file_v1_alert_proto_msgTypes[25]
+	mi := &file_v1_alert_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2092,7 @@ func (x *EndSilenceRequest) String() string {
 func (*EndSilenceRequest) ProtoMessage() {}
 
 func (x *EndSilenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[25]
+	mi := &file_v1_alert_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2105,7 @@ func (x *EndSilenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSilenceRequest.ProtoReflect.Descriptor instead.
 func (*EndSilenceRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{25}
+	return file_v1_alert_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndSilenceRequest) GetApp() string {
@@ -2061,7 +2130,7 @@ type EndSilenceResponse struct {
 
 func (x *EndSilenceResponse) Reset() {
 	*x = EndSilenceResponse{}
-	mi := &file_v1_alert_proto_msgTypes[26]
+	mi := &file_v1_alert_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2142,7 @@ func (x *EndSilenceResponse) String() string {
 func (*EndSilenceResponse) ProtoMessage() {}
 
 func (x *EndSilenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[26]
+	mi := &file_v1_alert_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2155,7 @@ func (x *EndSilenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSilenceResponse.ProtoReflect.Descriptor instead.
 func (*EndSilenceResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{26}
+	return file_v1_alert_proto_rawDescGZIP(), []int{27}
 }
 
 type ListAlertRulesRequest struct {
@@ -2100,7 +2169,7 @@ type ListAlertRulesRequest struct {
 
 func (x *ListAlertRulesRequest) Reset() {
 	*x = ListAlertRulesRequest{}
-	mi := &file_v1_alert_proto_msgTypes[27]
+	mi := &file_v1_alert_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2181,7 @@ func (x *ListAlertRulesRequest) String() string {
 func (*ListAlertRulesRequest) ProtoMessage() {}
 
 func (x *ListAlertRulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[27]
+	mi := &file_v1_alert_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2194,7 @@ func (x *ListAlertRulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertRulesRequest.ProtoReflect.Descriptor instead.
 func (*ListAlertRulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{27}
+	return file_v1_alert_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListAlertRulesRequest) GetApp() string {
@@ -2159,7 +2228,7 @@ type ListAlertRulesResponse struct {
 
 func (x *ListAlertRulesResponse) Reset() {
 	*x = ListAlertRulesResponse{}
-	mi := &file_v1_alert_proto_msgTypes[28]
+	mi := &file_v1_alert_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2240,7 @@ func (x *ListAlertRulesResponse) String() string {
 func (*ListAlertRulesResponse) ProtoMessage() {}
 
 func (x *ListAlertRulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[28]
+	mi := &file_v1_alert_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2253,7 @@ func (x *ListAlertRulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertRulesResponse.ProtoReflect.Descriptor instead.
 func (*ListAlertRulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{28}
+	return file_v1_alert_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListAlertRulesResponse) GetRules() []*AlertRule {
@@ -2212,7 +2281,7 @@ type ListAlertChannelsRequest struct {
 
 func (x *ListAlertChannelsRequest) Reset() {
 	*x = ListAlertChannelsRequest{}
-	mi := &file_v1_alert_proto_msgTypes[29]
+	mi := &file_v1_alert_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2293,7 @@ func (x *ListAlertChannelsRequest) String() string {
 func (*ListAlertChannelsRequest) ProtoMessage() {}
 
 func (x *ListAlertChannelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[29]
+	mi := &file_v1_alert_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2306,7 @@ func (x *ListAlertChannelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertChannelsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlertChannelsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{29}
+	return file_v1_alert_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAlertChannelsRequest) GetApp() string {
@@ -2271,7 +2340,7 @@ type ListAlertChannelsResponse struct {
 
 func (x *ListAlertChannelsResponse) Reset() {
 	*x = ListAlertChannelsResponse{}
-	mi := &file_v1_alert_proto_msgTypes[30]
+	mi := &file_v1_alert_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2352,7 @@ func (x *ListAlertChannelsResponse) String() string {
 func (*ListAlertChannelsResponse) ProtoMessage() {}
 
 func (x *ListAlertChannelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[30]
+	mi := &file_v1_alert_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2365,7 @@ func (x *ListAlertChannelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertChannelsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlertChannelsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{30}
+	return file_v1_alert_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAlertChannelsResponse) GetChannels() []*AlertChannel {
@@ -2324,7 +2393,7 @@ type TestAlertChannelRequest struct {
 
 func (x *TestAlertChannelRequest) Reset() {
 	*x = TestAlertChannelRequest{}
-	mi := &file_v1_alert_proto_msgTypes[31]
+	mi := &file_v1_alert_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2405,7 @@ func (x *TestAlertChannelRequest) String() string {
 func (*TestAlertChannelRequest) ProtoMessage() {}
 
 func (x *TestAlertChannelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[31]
+	mi := &file_v1_alert_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2418,7 @@ func (x *TestAlertChannelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestAlertChannelRequest.ProtoReflect.Descriptor instead.
 func (*TestAlertChannelRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{31}
+	return file_v1_alert_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TestAlertChannelRequest) GetApp() string {
@@ -2385,7 +2454,7 @@ type PreviewAlertRequest struct {
 
 func (x *PreviewAlertRequest) Reset() {
 	*x = PreviewAlertRequest{}
-	mi := &file_v1_alert_proto_msgTypes[32]
+	mi := &file_v1_alert_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2466,7 @@ func (x *PreviewAlertRequest) String() string {
 func (*PreviewAlertRequest) ProtoMessage() {}
 
 func (x *PreviewAlertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[32]
+	mi := &file_v1_alert_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2479,7 @@ func (x *PreviewAlertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewAlertRequest.ProtoReflect.Descriptor instead.
 func (*PreviewAlertRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{32}
+	return file_v1_alert_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PreviewAlertRequest) GetApp() string {
@@ -2462,7 +2531,7 @@ type AlertPreview struct {
 
 func (x *AlertPreview) Reset() {
 	*x = AlertPreview{}
-	mi := &file_v1_alert_proto_msgTypes[33]
+	mi := &file_v1_alert_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2543,7 @@ func (x *AlertPreview) String() string {
 func (*AlertPreview) ProtoMessage() {}
 
 func (x *AlertPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[33]
+	mi := &file_v1_alert_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2556,7 @@ func (x *AlertPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertPreview.ProtoReflect.Descriptor instead.
 func (*AlertPreview) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{33}
+	return file_v1_alert_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AlertPreview) GetApp() string {
@@ -2603,7 +2672,7 @@ type AlertDelivery struct {
 
 func (x *AlertDelivery) Reset() {
 	*x = AlertDelivery{}
-	mi := &file_v1_alert_proto_msgTypes[34]
+	mi := &file_v1_alert_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2684,7 @@ func (x *AlertDelivery) String() string {
 func (*AlertDelivery) ProtoMessage() {}
 
 func (x *AlertDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[34]
+	mi := &file_v1_alert_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2697,7 @@ func (x *AlertDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertDelivery.ProtoReflect.Descriptor instead.
 func (*AlertDelivery) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{34}
+	return file_v1_alert_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AlertDelivery) GetApp() string {
@@ -2778,7 +2847,7 @@ type ListAlertDeliveriesRequest struct {
 
 func (x *ListAlertDeliveriesRequest) Reset() {
 	*x = ListAlertDeliveriesRequest{}
-	mi := &file_v1_alert_proto_msgTypes[35]
+	mi := &file_v1_alert_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2859,7 @@ func (x *ListAlertDeliveriesRequest) String() string {
 func (*ListAlertDeliveriesRequest) ProtoMessage() {}
 
 func (x *ListAlertDeliveriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[35]
+	mi := &file_v1_alert_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2872,7 @@ func (x *ListAlertDeliveriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertDeliveriesRequest.ProtoReflect.Descriptor instead.
 func (*ListAlertDeliveriesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{35}
+	return file_v1_alert_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAlertDeliveriesRequest) GetApp() string {
@@ -2858,7 +2927,7 @@ type ListAlertDeliveriesResponse struct {
 
 func (x *ListAlertDeliveriesResponse) Reset() {
 	*x = ListAlertDeliveriesResponse{}
-	mi := &file_v1_alert_proto_msgTypes[36]
+	mi := &file_v1_alert_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2939,7 @@ func (x *ListAlertDeliveriesResponse) String() string {
 func (*ListAlertDeliveriesResponse) ProtoMessage() {}
 
 func (x *ListAlertDeliveriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[36]
+	mi := &file_v1_alert_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2952,7 @@ func (x *ListAlertDeliveriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlertDeliveriesResponse.ProtoReflect.Descriptor instead.
 func (*ListAlertDeliveriesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{36}
+	return file_v1_alert_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListAlertDeliveriesResponse) GetDeliveries() []*AlertDelivery {
@@ -2910,7 +2979,7 @@ type RetryAlertDeliveryRequest struct {
 
 func (x *RetryAlertDeliveryRequest) Reset() {
 	*x = RetryAlertDeliveryRequest{}
-	mi := &file_v1_alert_proto_msgTypes[37]
+	mi := &file_v1_alert_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2991,7 @@ func (x *RetryAlertDeliveryRequest) String() string {
 func (*RetryAlertDeliveryRequest) ProtoMessage() {}
 
 func (x *RetryAlertDeliveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[37]
+	mi := &file_v1_alert_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3004,7 @@ func (x *RetryAlertDeliveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryAlertDeliveryRequest.ProtoReflect.Descriptor instead.
 func (*RetryAlertDeliveryRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{37}
+	return file_v1_alert_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RetryAlertDeliveryRequest) GetApp() string {
@@ -2970,7 +3039,7 @@ type ErrorMark struct {
 
 func (x *ErrorMark) Reset() {
 	*x = ErrorMark{}
-	mi := &file_v1_alert_proto_msgTypes[38]
+	mi := &file_v1_alert_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3051,7 @@ func (x *ErrorMark) String() string {
 func (*ErrorMark) ProtoMessage() {}
 
 func (x *ErrorMark) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[38]
+	mi := &file_v1_alert_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3064,7 @@ func (x *ErrorMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorMark.ProtoReflect.Descriptor instead.
 func (*ErrorMark) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{38}
+	return file_v1_alert_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ErrorMark) GetApp() string {
@@ -3068,7 +3137,7 @@ type MarkErrorRequest struct {
 
 func (x *MarkErrorRequest) Reset() {
 	*x = MarkErrorRequest{}
-	mi := &file_v1_alert_proto_msgTypes[39]
+	mi := &file_v1_alert_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3149,7 @@ func (x *MarkErrorRequest) String() string {
 func (*MarkErrorRequest) ProtoMessage() {}
 
 func (x *MarkErrorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[39]
+	mi := &file_v1_alert_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3162,7 @@ func (x *MarkErrorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkErrorRequest.ProtoReflect.Descriptor instead.
 func (*MarkErrorRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{39}
+	return file_v1_alert_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MarkErrorRequest) GetApp() string {
@@ -3147,7 +3216,7 @@ type ListErrorMarksRequest struct {
 
 func (x *ListErrorMarksRequest) Reset() {
 	*x = ListErrorMarksRequest{}
-	mi := &file_v1_alert_proto_msgTypes[40]
+	mi := &file_v1_alert_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3228,7 @@ func (x *ListErrorMarksRequest) String() string {
 func (*ListErrorMarksRequest) ProtoMessage() {}
 
 func (x *ListErrorMarksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[40]
+	mi := &file_v1_alert_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3241,7 @@ func (x *ListErrorMarksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErrorMarksRequest.ProtoReflect.Descriptor instead.
 func (*ListErrorMarksRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{40}
+	return file_v1_alert_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListErrorMarksRequest) GetApp() string {
@@ -3191,7 +3260,7 @@ type ListErrorMarksResponse struct {
 
 func (x *ListErrorMarksResponse) Reset() {
 	*x = ListErrorMarksResponse{}
-	mi := &file_v1_alert_proto_msgTypes[41]
+	mi := &file_v1_alert_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3272,7 @@ func (x *ListErrorMarksResponse) String() string {
 func (*ListErrorMarksResponse) ProtoMessage() {}
 
 func (x *ListErrorMarksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[41]
+	mi := &file_v1_alert_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3285,7 @@ func (x *ListErrorMarksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErrorMarksResponse.ProtoReflect.Descriptor instead.
 func (*ListErrorMarksResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{41}
+	return file_v1_alert_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListErrorMarksResponse) GetMarks() []*ErrorMark {
@@ -3236,7 +3305,7 @@ type ClearErrorMarkRequest struct {
 
 func (x *ClearErrorMarkRequest) Reset() {
 	*x = ClearErrorMarkRequest{}
-	mi := &file_v1_alert_proto_msgTypes[42]
+	mi := &file_v1_alert_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3317,7 @@ func (x *ClearErrorMarkRequest) String() string {
 func (*ClearErrorMarkRequest) ProtoMessage() {}
 
 func (x *ClearErrorMarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[42]
+	mi := &file_v1_alert_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3330,7 @@ func (x *ClearErrorMarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearErrorMarkRequest.ProtoReflect.Descriptor instead.
 func (*ClearErrorMarkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{42}
+	return file_v1_alert_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ClearErrorMarkRequest) GetApp() string {
@@ -3286,7 +3355,7 @@ type ClearErrorMarkResponse struct {
 
 func (x *ClearErrorMarkResponse) Reset() {
 	*x = ClearErrorMarkResponse{}
-	mi := &file_v1_alert_proto_msgTypes[43]
+	mi := &file_v1_alert_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3367,7 @@ func (x *ClearErrorMarkResponse) String() string {
 func (*ClearErrorMarkResponse) ProtoMessage() {}
 
 func (x *ClearErrorMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_alert_proto_msgTypes[43]
+	mi := &file_v1_alert_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3380,7 @@ func (x *ClearErrorMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearErrorMarkResponse.ProtoReflect.Descriptor instead.
 func (*ClearErrorMarkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_alert_proto_rawDescGZIP(), []int{43}
+	return file_v1_alert_proto_rawDescGZIP(), []int{44}
 }
 
 var File_v1_alert_proto protoreflect.FileDescriptor
@@ -3368,7 +3437,7 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\bchannels\x18\x02 \x03(\tR\bchannels\"7\n" +
 	"\tAlertText\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\"\xca\b\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x8c\t\n" +
 	"\fAlertChannel\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -3392,7 +3461,8 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\tpagerduty\x18' \x01(\v2\x1c.wheelwork.v1.AlertPagerDutyR\tpagerduty\x12>\n" +
 	"\falertmanager\x18( \x01(\v2\x1a.wheelwork.v1.AlertManagerR\falertmanager\x12+\n" +
 	"\x04mail\x18) \x01(\v2\x17.wheelwork.v1.AlertMailR\x04mail\x124\n" +
-	"\acommand\x18* \x01(\v2\x1a.wheelwork.v1.AlertCommandR\acommand\x1a9\n" +
+	"\acommand\x18* \x01(\v2\x1a.wheelwork.v1.AlertCommandR\acommand\x12@\n" +
+	"\vcloudevents\x18+ \x01(\v2\x1e.wheelwork.v1.AlertCloudEventsR\vcloudevents\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
@@ -3408,7 +3478,11 @@ const file_v1_alert_proto_rawDesc = "" +
 	"\x04html\x18\x04 \x01(\tR\x04html\"Q\n" +
 	"\fAlertWebhook\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12/\n" +
-	"\x06secret\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x06secret\"R\n" +
+	"\x06secret\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x06secret\"i\n" +
+	"\x10AlertCloudEvents\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12/\n" +
+	"\x06secret\x18\x02 \x01(\v2\x17.wheelwork.v1.AlertTextR\x06secret\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\"R\n" +
 	"\n" +
 	"AlertRobot\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x122\n" +
@@ -3646,7 +3720,7 @@ func file_v1_alert_proto_rawDescGZIP() []byte {
 	return file_v1_alert_proto_rawDescData
 }
 
-var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_v1_alert_proto_goTypes = []any{
 	(*AlertRule)(nil),                   // 0: wheelwork.v1.AlertRule
 	(*AlertSelection)(nil),              // 1: wheelwork.v1.AlertSelection
@@ -3657,144 +3731,147 @@ var file_v1_alert_proto_goTypes = []any{
 	(*AlertTexts)(nil),                  // 6: wheelwork.v1.AlertTexts
 	(*AlertTemplates)(nil),              // 7: wheelwork.v1.AlertTemplates
 	(*AlertWebhook)(nil),                // 8: wheelwork.v1.AlertWebhook
-	(*AlertRobot)(nil),                  // 9: wheelwork.v1.AlertRobot
-	(*AlertSignedRobot)(nil),            // 10: wheelwork.v1.AlertSignedRobot
-	(*AlertTelegram)(nil),               // 11: wheelwork.v1.AlertTelegram
-	(*AlertPagerDuty)(nil),              // 12: wheelwork.v1.AlertPagerDuty
-	(*AlertManager)(nil),                // 13: wheelwork.v1.AlertManager
-	(*AlertMail)(nil),                   // 14: wheelwork.v1.AlertMail
-	(*AlertCommand)(nil),                // 15: wheelwork.v1.AlertCommand
-	(*Alert)(nil),                       // 16: wheelwork.v1.Alert
-	(*AlertIncident)(nil),               // 17: wheelwork.v1.AlertIncident
-	(*ListAlertsRequest)(nil),           // 18: wheelwork.v1.ListAlertsRequest
-	(*ListAlertsResponse)(nil),          // 19: wheelwork.v1.ListAlertsResponse
-	(*AcknowledgeAlertRequest)(nil),     // 20: wheelwork.v1.AcknowledgeAlertRequest
-	(*AlertSilence)(nil),                // 21: wheelwork.v1.AlertSilence
-	(*CreateSilenceRequest)(nil),        // 22: wheelwork.v1.CreateSilenceRequest
-	(*ListSilencesRequest)(nil),         // 23: wheelwork.v1.ListSilencesRequest
-	(*ListSilencesResponse)(nil),        // 24: wheelwork.v1.ListSilencesResponse
-	(*EndSilenceRequest)(nil),           // 25: wheelwork.v1.EndSilenceRequest
-	(*EndSilenceResponse)(nil),          // 26: wheelwork.v1.EndSilenceResponse
-	(*ListAlertRulesRequest)(nil),       // 27: wheelwork.v1.ListAlertRulesRequest
-	(*ListAlertRulesResponse)(nil),      // 28: wheelwork.v1.ListAlertRulesResponse
-	(*ListAlertChannelsRequest)(nil),    // 29: wheelwork.v1.ListAlertChannelsRequest
-	(*ListAlertChannelsResponse)(nil),   // 30: wheelwork.v1.ListAlertChannelsResponse
-	(*TestAlertChannelRequest)(nil),     // 31: wheelwork.v1.TestAlertChannelRequest
-	(*PreviewAlertRequest)(nil),         // 32: wheelwork.v1.PreviewAlertRequest
-	(*AlertPreview)(nil),                // 33: wheelwork.v1.AlertPreview
-	(*AlertDelivery)(nil),               // 34: wheelwork.v1.AlertDelivery
-	(*ListAlertDeliveriesRequest)(nil),  // 35: wheelwork.v1.ListAlertDeliveriesRequest
-	(*ListAlertDeliveriesResponse)(nil), // 36: wheelwork.v1.ListAlertDeliveriesResponse
-	(*RetryAlertDeliveryRequest)(nil),   // 37: wheelwork.v1.RetryAlertDeliveryRequest
-	(*ErrorMark)(nil),                   // 38: wheelwork.v1.ErrorMark
-	(*MarkErrorRequest)(nil),            // 39: wheelwork.v1.MarkErrorRequest
-	(*ListErrorMarksRequest)(nil),       // 40: wheelwork.v1.ListErrorMarksRequest
-	(*ListErrorMarksResponse)(nil),      // 41: wheelwork.v1.ListErrorMarksResponse
-	(*ClearErrorMarkRequest)(nil),       // 42: wheelwork.v1.ClearErrorMarkRequest
-	(*ClearErrorMarkResponse)(nil),      // 43: wheelwork.v1.ClearErrorMarkResponse
-	nil,                                 // 44: wheelwork.v1.AlertRule.LabelsEntry
-	nil,                                 // 45: wheelwork.v1.AlertSelection.LabelsEntry
-	nil,                                 // 46: wheelwork.v1.AlertChannel.LabelsEntry
-	nil,                                 // 47: wheelwork.v1.Alert.LabelsEntry
-	nil,                                 // 48: wheelwork.v1.AlertSilence.LabelsEntry
-	nil,                                 // 49: wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	nil,                                 // 50: wheelwork.v1.AlertPreview.HeadersEntry
-	(*timestamppb.Timestamp)(nil),       // 51: google.protobuf.Timestamp
+	(*AlertCloudEvents)(nil),            // 9: wheelwork.v1.AlertCloudEvents
+	(*AlertRobot)(nil),                  // 10: wheelwork.v1.AlertRobot
+	(*AlertSignedRobot)(nil),            // 11: wheelwork.v1.AlertSignedRobot
+	(*AlertTelegram)(nil),               // 12: wheelwork.v1.AlertTelegram
+	(*AlertPagerDuty)(nil),              // 13: wheelwork.v1.AlertPagerDuty
+	(*AlertManager)(nil),                // 14: wheelwork.v1.AlertManager
+	(*AlertMail)(nil),                   // 15: wheelwork.v1.AlertMail
+	(*AlertCommand)(nil),                // 16: wheelwork.v1.AlertCommand
+	(*Alert)(nil),                       // 17: wheelwork.v1.Alert
+	(*AlertIncident)(nil),               // 18: wheelwork.v1.AlertIncident
+	(*ListAlertsRequest)(nil),           // 19: wheelwork.v1.ListAlertsRequest
+	(*ListAlertsResponse)(nil),          // 20: wheelwork.v1.ListAlertsResponse
+	(*AcknowledgeAlertRequest)(nil),     // 21: wheelwork.v1.AcknowledgeAlertRequest
+	(*AlertSilence)(nil),                // 22: wheelwork.v1.AlertSilence
+	(*CreateSilenceRequest)(nil),        // 23: wheelwork.v1.CreateSilenceRequest
+	(*ListSilencesRequest)(nil),         // 24: wheelwork.v1.ListSilencesRequest
+	(*ListSilencesResponse)(nil),        // 25: wheelwork.v1.ListSilencesResponse
+	(*EndSilenceRequest)(nil),           // 26: wheelwork.v1.EndSilenceRequest
+	(*EndSilenceResponse)(nil),          // 27: wheelwork.v1.EndSilenceResponse
+	(*ListAlertRulesRequest)(nil),       // 28: wheelwork.v1.ListAlertRulesRequest
+	(*ListAlertRulesResponse)(nil),      // 29: wheelwork.v1.ListAlertRulesResponse
+	(*ListAlertChannelsRequest)(nil),    // 30: wheelwork.v1.ListAlertChannelsRequest
+	(*ListAlertChannelsResponse)(nil),   // 31: wheelwork.v1.ListAlertChannelsResponse
+	(*TestAlertChannelRequest)(nil),     // 32: wheelwork.v1.TestAlertChannelRequest
+	(*PreviewAlertRequest)(nil),         // 33: wheelwork.v1.PreviewAlertRequest
+	(*AlertPreview)(nil),                // 34: wheelwork.v1.AlertPreview
+	(*AlertDelivery)(nil),               // 35: wheelwork.v1.AlertDelivery
+	(*ListAlertDeliveriesRequest)(nil),  // 36: wheelwork.v1.ListAlertDeliveriesRequest
+	(*ListAlertDeliveriesResponse)(nil), // 37: wheelwork.v1.ListAlertDeliveriesResponse
+	(*RetryAlertDeliveryRequest)(nil),   // 38: wheelwork.v1.RetryAlertDeliveryRequest
+	(*ErrorMark)(nil),                   // 39: wheelwork.v1.ErrorMark
+	(*MarkErrorRequest)(nil),            // 40: wheelwork.v1.MarkErrorRequest
+	(*ListErrorMarksRequest)(nil),       // 41: wheelwork.v1.ListErrorMarksRequest
+	(*ListErrorMarksResponse)(nil),      // 42: wheelwork.v1.ListErrorMarksResponse
+	(*ClearErrorMarkRequest)(nil),       // 43: wheelwork.v1.ClearErrorMarkRequest
+	(*ClearErrorMarkResponse)(nil),      // 44: wheelwork.v1.ClearErrorMarkResponse
+	nil,                                 // 45: wheelwork.v1.AlertRule.LabelsEntry
+	nil,                                 // 46: wheelwork.v1.AlertSelection.LabelsEntry
+	nil,                                 // 47: wheelwork.v1.AlertChannel.LabelsEntry
+	nil,                                 // 48: wheelwork.v1.Alert.LabelsEntry
+	nil,                                 // 49: wheelwork.v1.AlertSilence.LabelsEntry
+	nil,                                 // 50: wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	nil,                                 // 51: wheelwork.v1.AlertPreview.HeadersEntry
+	(*timestamppb.Timestamp)(nil),       // 52: google.protobuf.Timestamp
 }
 var file_v1_alert_proto_depIdxs = []int32{
-	44, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
+	45, // 0: wheelwork.v1.AlertRule.labels:type_name -> wheelwork.v1.AlertRule.LabelsEntry
 	1,  // 1: wheelwork.v1.AlertRule.select:type_name -> wheelwork.v1.AlertSelection
 	2,  // 2: wheelwork.v1.AlertRule.when:type_name -> wheelwork.v1.AlertTimes
 	3,  // 3: wheelwork.v1.AlertRule.escalate:type_name -> wheelwork.v1.AlertEscalation
-	51, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
-	45, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
-	46, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
+	52, // 4: wheelwork.v1.AlertRule.updated_at:type_name -> google.protobuf.Timestamp
+	46, // 5: wheelwork.v1.AlertSelection.labels:type_name -> wheelwork.v1.AlertSelection.LabelsEntry
+	47, // 6: wheelwork.v1.AlertChannel.labels:type_name -> wheelwork.v1.AlertChannel.LabelsEntry
 	6,  // 7: wheelwork.v1.AlertChannel.templates:type_name -> wheelwork.v1.AlertTexts
-	51, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
+	52, // 8: wheelwork.v1.AlertChannel.updated_at:type_name -> google.protobuf.Timestamp
 	8,  // 9: wheelwork.v1.AlertChannel.webhook:type_name -> wheelwork.v1.AlertWebhook
-	9,  // 10: wheelwork.v1.AlertChannel.wecom:type_name -> wheelwork.v1.AlertRobot
-	10, // 11: wheelwork.v1.AlertChannel.dingtalk:type_name -> wheelwork.v1.AlertSignedRobot
-	10, // 12: wheelwork.v1.AlertChannel.feishu:type_name -> wheelwork.v1.AlertSignedRobot
-	10, // 13: wheelwork.v1.AlertChannel.lark:type_name -> wheelwork.v1.AlertSignedRobot
-	9,  // 14: wheelwork.v1.AlertChannel.slack:type_name -> wheelwork.v1.AlertRobot
-	9,  // 15: wheelwork.v1.AlertChannel.teams:type_name -> wheelwork.v1.AlertRobot
-	9,  // 16: wheelwork.v1.AlertChannel.discord:type_name -> wheelwork.v1.AlertRobot
-	11, // 17: wheelwork.v1.AlertChannel.telegram:type_name -> wheelwork.v1.AlertTelegram
-	12, // 18: wheelwork.v1.AlertChannel.pagerduty:type_name -> wheelwork.v1.AlertPagerDuty
-	13, // 19: wheelwork.v1.AlertChannel.alertmanager:type_name -> wheelwork.v1.AlertManager
-	14, // 20: wheelwork.v1.AlertChannel.mail:type_name -> wheelwork.v1.AlertMail
-	15, // 21: wheelwork.v1.AlertChannel.command:type_name -> wheelwork.v1.AlertCommand
-	7,  // 22: wheelwork.v1.AlertTexts.en:type_name -> wheelwork.v1.AlertTemplates
-	7,  // 23: wheelwork.v1.AlertTexts.zh:type_name -> wheelwork.v1.AlertTemplates
-	7,  // 24: wheelwork.v1.AlertTexts.any:type_name -> wheelwork.v1.AlertTemplates
-	4,  // 25: wheelwork.v1.AlertWebhook.secret:type_name -> wheelwork.v1.AlertText
-	4,  // 26: wheelwork.v1.AlertRobot.url_from:type_name -> wheelwork.v1.AlertText
-	4,  // 27: wheelwork.v1.AlertSignedRobot.url_from:type_name -> wheelwork.v1.AlertText
-	4,  // 28: wheelwork.v1.AlertSignedRobot.secret:type_name -> wheelwork.v1.AlertText
-	4,  // 29: wheelwork.v1.AlertTelegram.token:type_name -> wheelwork.v1.AlertText
-	4,  // 30: wheelwork.v1.AlertPagerDuty.key:type_name -> wheelwork.v1.AlertText
-	4,  // 31: wheelwork.v1.AlertManager.token:type_name -> wheelwork.v1.AlertText
-	4,  // 32: wheelwork.v1.AlertMail.password:type_name -> wheelwork.v1.AlertText
-	47, // 33: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
-	17, // 34: wheelwork.v1.Alert.incidents:type_name -> wheelwork.v1.AlertIncident
-	51, // 35: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
-	51, // 36: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
-	51, // 37: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
-	51, // 38: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
-	51, // 39: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
-	51, // 40: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
-	16, // 41: wheelwork.v1.ListAlertsResponse.alerts:type_name -> wheelwork.v1.Alert
-	48, // 42: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
-	51, // 43: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
-	51, // 44: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
-	49, // 45: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
-	51, // 46: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
-	51, // 47: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
-	21, // 48: wheelwork.v1.ListSilencesResponse.silences:type_name -> wheelwork.v1.AlertSilence
-	0,  // 49: wheelwork.v1.ListAlertRulesResponse.rules:type_name -> wheelwork.v1.AlertRule
-	5,  // 50: wheelwork.v1.ListAlertChannelsResponse.channels:type_name -> wheelwork.v1.AlertChannel
-	50, // 51: wheelwork.v1.AlertPreview.headers:type_name -> wheelwork.v1.AlertPreview.HeadersEntry
-	51, // 52: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
-	51, // 53: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
-	51, // 54: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
-	34, // 55: wheelwork.v1.ListAlertDeliveriesResponse.deliveries:type_name -> wheelwork.v1.AlertDelivery
-	51, // 56: wheelwork.v1.ErrorMark.marked_at:type_name -> google.protobuf.Timestamp
-	51, // 57: wheelwork.v1.ErrorMark.until:type_name -> google.protobuf.Timestamp
-	51, // 58: wheelwork.v1.MarkErrorRequest.until:type_name -> google.protobuf.Timestamp
-	38, // 59: wheelwork.v1.ListErrorMarksResponse.marks:type_name -> wheelwork.v1.ErrorMark
-	18, // 60: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
-	20, // 61: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
-	22, // 62: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
-	23, // 63: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
-	25, // 64: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
-	27, // 65: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
-	29, // 66: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
-	31, // 67: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
-	32, // 68: wheelwork.v1.Alerts.PreviewAlert:input_type -> wheelwork.v1.PreviewAlertRequest
-	35, // 69: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
-	37, // 70: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
-	39, // 71: wheelwork.v1.Alerts.MarkError:input_type -> wheelwork.v1.MarkErrorRequest
-	40, // 72: wheelwork.v1.Alerts.ListErrorMarks:input_type -> wheelwork.v1.ListErrorMarksRequest
-	42, // 73: wheelwork.v1.Alerts.ClearErrorMark:input_type -> wheelwork.v1.ClearErrorMarkRequest
-	19, // 74: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
-	16, // 75: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
-	21, // 76: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
-	24, // 77: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
-	26, // 78: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
-	28, // 79: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
-	30, // 80: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
-	34, // 81: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
-	33, // 82: wheelwork.v1.Alerts.PreviewAlert:output_type -> wheelwork.v1.AlertPreview
-	36, // 83: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
-	34, // 84: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
-	38, // 85: wheelwork.v1.Alerts.MarkError:output_type -> wheelwork.v1.ErrorMark
-	41, // 86: wheelwork.v1.Alerts.ListErrorMarks:output_type -> wheelwork.v1.ListErrorMarksResponse
-	43, // 87: wheelwork.v1.Alerts.ClearErrorMark:output_type -> wheelwork.v1.ClearErrorMarkResponse
-	74, // [74:88] is the sub-list for method output_type
-	60, // [60:74] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	10, // 10: wheelwork.v1.AlertChannel.wecom:type_name -> wheelwork.v1.AlertRobot
+	11, // 11: wheelwork.v1.AlertChannel.dingtalk:type_name -> wheelwork.v1.AlertSignedRobot
+	11, // 12: wheelwork.v1.AlertChannel.feishu:type_name -> wheelwork.v1.AlertSignedRobot
+	11, // 13: wheelwork.v1.AlertChannel.lark:type_name -> wheelwork.v1.AlertSignedRobot
+	10, // 14: wheelwork.v1.AlertChannel.slack:type_name -> wheelwork.v1.AlertRobot
+	10, // 15: wheelwork.v1.AlertChannel.teams:type_name -> wheelwork.v1.AlertRobot
+	10, // 16: wheelwork.v1.AlertChannel.discord:type_name -> wheelwork.v1.AlertRobot
+	12, // 17: wheelwork.v1.AlertChannel.telegram:type_name -> wheelwork.v1.AlertTelegram
+	13, // 18: wheelwork.v1.AlertChannel.pagerduty:type_name -> wheelwork.v1.AlertPagerDuty
+	14, // 19: wheelwork.v1.AlertChannel.alertmanager:type_name -> wheelwork.v1.AlertManager
+	15, // 20: wheelwork.v1.AlertChannel.mail:type_name -> wheelwork.v1.AlertMail
+	16, // 21: wheelwork.v1.AlertChannel.command:type_name -> wheelwork.v1.AlertCommand
+	9,  // 22: wheelwork.v1.AlertChannel.cloudevents:type_name -> wheelwork.v1.AlertCloudEvents
+	7,  // 23: wheelwork.v1.AlertTexts.en:type_name -> wheelwork.v1.AlertTemplates
+	7,  // 24: wheelwork.v1.AlertTexts.zh:type_name -> wheelwork.v1.AlertTemplates
+	7,  // 25: wheelwork.v1.AlertTexts.any:type_name -> wheelwork.v1.AlertTemplates
+	4,  // 26: wheelwork.v1.AlertWebhook.secret:type_name -> wheelwork.v1.AlertText
+	4,  // 27: wheelwork.v1.AlertCloudEvents.secret:type_name -> wheelwork.v1.AlertText
+	4,  // 28: wheelwork.v1.AlertRobot.url_from:type_name -> wheelwork.v1.AlertText
+	4,  // 29: wheelwork.v1.AlertSignedRobot.url_from:type_name -> wheelwork.v1.AlertText
+	4,  // 30: wheelwork.v1.AlertSignedRobot.secret:type_name -> wheelwork.v1.AlertText
+	4,  // 31: wheelwork.v1.AlertTelegram.token:type_name -> wheelwork.v1.AlertText
+	4,  // 32: wheelwork.v1.AlertPagerDuty.key:type_name -> wheelwork.v1.AlertText
+	4,  // 33: wheelwork.v1.AlertManager.token:type_name -> wheelwork.v1.AlertText
+	4,  // 34: wheelwork.v1.AlertMail.password:type_name -> wheelwork.v1.AlertText
+	48, // 35: wheelwork.v1.Alert.labels:type_name -> wheelwork.v1.Alert.LabelsEntry
+	18, // 36: wheelwork.v1.Alert.incidents:type_name -> wheelwork.v1.AlertIncident
+	52, // 37: wheelwork.v1.Alert.since:type_name -> google.protobuf.Timestamp
+	52, // 38: wheelwork.v1.Alert.notified_at:type_name -> google.protobuf.Timestamp
+	52, // 39: wheelwork.v1.Alert.next_at:type_name -> google.protobuf.Timestamp
+	52, // 40: wheelwork.v1.Alert.acknowledged_at:type_name -> google.protobuf.Timestamp
+	52, // 41: wheelwork.v1.Alert.silenced_until:type_name -> google.protobuf.Timestamp
+	52, // 42: wheelwork.v1.AlertIncident.at:type_name -> google.protobuf.Timestamp
+	17, // 43: wheelwork.v1.ListAlertsResponse.alerts:type_name -> wheelwork.v1.Alert
+	49, // 44: wheelwork.v1.AlertSilence.labels:type_name -> wheelwork.v1.AlertSilence.LabelsEntry
+	52, // 45: wheelwork.v1.AlertSilence.from:type_name -> google.protobuf.Timestamp
+	52, // 46: wheelwork.v1.AlertSilence.until:type_name -> google.protobuf.Timestamp
+	50, // 47: wheelwork.v1.CreateSilenceRequest.labels:type_name -> wheelwork.v1.CreateSilenceRequest.LabelsEntry
+	52, // 48: wheelwork.v1.CreateSilenceRequest.from:type_name -> google.protobuf.Timestamp
+	52, // 49: wheelwork.v1.CreateSilenceRequest.until:type_name -> google.protobuf.Timestamp
+	22, // 50: wheelwork.v1.ListSilencesResponse.silences:type_name -> wheelwork.v1.AlertSilence
+	0,  // 51: wheelwork.v1.ListAlertRulesResponse.rules:type_name -> wheelwork.v1.AlertRule
+	5,  // 52: wheelwork.v1.ListAlertChannelsResponse.channels:type_name -> wheelwork.v1.AlertChannel
+	51, // 53: wheelwork.v1.AlertPreview.headers:type_name -> wheelwork.v1.AlertPreview.HeadersEntry
+	52, // 54: wheelwork.v1.AlertDelivery.created_at:type_name -> google.protobuf.Timestamp
+	52, // 55: wheelwork.v1.AlertDelivery.ended_at:type_name -> google.protobuf.Timestamp
+	52, // 56: wheelwork.v1.AlertDelivery.next_attempt_at:type_name -> google.protobuf.Timestamp
+	35, // 57: wheelwork.v1.ListAlertDeliveriesResponse.deliveries:type_name -> wheelwork.v1.AlertDelivery
+	52, // 58: wheelwork.v1.ErrorMark.marked_at:type_name -> google.protobuf.Timestamp
+	52, // 59: wheelwork.v1.ErrorMark.until:type_name -> google.protobuf.Timestamp
+	52, // 60: wheelwork.v1.MarkErrorRequest.until:type_name -> google.protobuf.Timestamp
+	39, // 61: wheelwork.v1.ListErrorMarksResponse.marks:type_name -> wheelwork.v1.ErrorMark
+	19, // 62: wheelwork.v1.Alerts.ListAlerts:input_type -> wheelwork.v1.ListAlertsRequest
+	21, // 63: wheelwork.v1.Alerts.AcknowledgeAlert:input_type -> wheelwork.v1.AcknowledgeAlertRequest
+	23, // 64: wheelwork.v1.Alerts.CreateSilence:input_type -> wheelwork.v1.CreateSilenceRequest
+	24, // 65: wheelwork.v1.Alerts.ListSilences:input_type -> wheelwork.v1.ListSilencesRequest
+	26, // 66: wheelwork.v1.Alerts.EndSilence:input_type -> wheelwork.v1.EndSilenceRequest
+	28, // 67: wheelwork.v1.Alerts.ListAlertRules:input_type -> wheelwork.v1.ListAlertRulesRequest
+	30, // 68: wheelwork.v1.Alerts.ListAlertChannels:input_type -> wheelwork.v1.ListAlertChannelsRequest
+	32, // 69: wheelwork.v1.Alerts.TestAlertChannel:input_type -> wheelwork.v1.TestAlertChannelRequest
+	33, // 70: wheelwork.v1.Alerts.PreviewAlert:input_type -> wheelwork.v1.PreviewAlertRequest
+	36, // 71: wheelwork.v1.Alerts.ListAlertDeliveries:input_type -> wheelwork.v1.ListAlertDeliveriesRequest
+	38, // 72: wheelwork.v1.Alerts.RetryAlertDelivery:input_type -> wheelwork.v1.RetryAlertDeliveryRequest
+	40, // 73: wheelwork.v1.Alerts.MarkError:input_type -> wheelwork.v1.MarkErrorRequest
+	41, // 74: wheelwork.v1.Alerts.ListErrorMarks:input_type -> wheelwork.v1.ListErrorMarksRequest
+	43, // 75: wheelwork.v1.Alerts.ClearErrorMark:input_type -> wheelwork.v1.ClearErrorMarkRequest
+	20, // 76: wheelwork.v1.Alerts.ListAlerts:output_type -> wheelwork.v1.ListAlertsResponse
+	17, // 77: wheelwork.v1.Alerts.AcknowledgeAlert:output_type -> wheelwork.v1.Alert
+	22, // 78: wheelwork.v1.Alerts.CreateSilence:output_type -> wheelwork.v1.AlertSilence
+	25, // 79: wheelwork.v1.Alerts.ListSilences:output_type -> wheelwork.v1.ListSilencesResponse
+	27, // 80: wheelwork.v1.Alerts.EndSilence:output_type -> wheelwork.v1.EndSilenceResponse
+	29, // 81: wheelwork.v1.Alerts.ListAlertRules:output_type -> wheelwork.v1.ListAlertRulesResponse
+	31, // 82: wheelwork.v1.Alerts.ListAlertChannels:output_type -> wheelwork.v1.ListAlertChannelsResponse
+	35, // 83: wheelwork.v1.Alerts.TestAlertChannel:output_type -> wheelwork.v1.AlertDelivery
+	34, // 84: wheelwork.v1.Alerts.PreviewAlert:output_type -> wheelwork.v1.AlertPreview
+	37, // 85: wheelwork.v1.Alerts.ListAlertDeliveries:output_type -> wheelwork.v1.ListAlertDeliveriesResponse
+	35, // 86: wheelwork.v1.Alerts.RetryAlertDelivery:output_type -> wheelwork.v1.AlertDelivery
+	39, // 87: wheelwork.v1.Alerts.MarkError:output_type -> wheelwork.v1.ErrorMark
+	42, // 88: wheelwork.v1.Alerts.ListErrorMarks:output_type -> wheelwork.v1.ListErrorMarksResponse
+	44, // 89: wheelwork.v1.Alerts.ClearErrorMark:output_type -> wheelwork.v1.ClearErrorMarkResponse
+	76, // [76:90] is the sub-list for method output_type
+	62, // [62:76] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_v1_alert_proto_init() }
@@ -3809,7 +3886,7 @@ func file_v1_alert_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_alert_proto_rawDesc), len(file_v1_alert_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4255,8 +4255,19 @@ type ListRunsRequest struct {
 	Labels   map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // runs whose job had all of these labels when they were accepted
 	// since and until select ended runs by their end, since included, until excluded. A
 	// live run has not ended: it is listed unless until has passed.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`
+	// input and output select runs whose input, or output, contains this text, byte for byte.
+	// input_values and output_values select runs whose input, or output, is JSON with all of
+	// these values, by path, such as data.country: DE. A step of a path is the name of a field or
+	// the index in a list. Texts, numbers as they are written, true and false can be compared; a
+	// value that ends in * is the beginning of a text.
+	// Each of the four needs since, and the permission payload.read. Deleted payloads do not
+	// match. A page ends after 50 ms, even without a run: next_page_token continues.
+	Input         string            `protobuf:"bytes,12,opt,name=input,proto3" json:"input,omitempty"` // at most 1024 bytes, as output
+	Output        string            `protobuf:"bytes,13,opt,name=output,proto3" json:"output,omitempty"`
+	InputValues   map[string]string `protobuf:"bytes,14,rep,name=input_values,json=inputValues,proto3" json:"input_values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // at most 16, as output_values
+	OutputValues  map[string]string `protobuf:"bytes,15,rep,name=output_values,json=outputValues,proto3" json:"output_values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4368,6 +4379,34 @@ func (x *ListRunsRequest) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListRunsRequest) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetInputValues() map[string]string {
+	if x != nil {
+		return x.InputValues
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetOutputValues() map[string]string {
+	if x != nil {
+		return x.OutputValues
+	}
+	return nil
+}
+
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: GetRun returns these
@@ -4376,8 +4415,13 @@ type ListRunsResponse struct {
 	// runs, that were skipped for this page. Runs in them are missing from the list. The
 	// server's log names the positions.
 	UnreadableBlocks int32 `protobuf:"varint,3,opt,name=unreadable_blocks,json=unreadableBlocks,proto3" json:"unreadable_blocks,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a search by input or output: how many runs it has read for this page, and the ends of
+	// the newest and of the oldest that had ended. Unset: none of them had.
+	Examined       int32                  `protobuf:"varint,4,opt,name=examined,proto3" json:"examined,omitempty"`
+	ExaminedNewest *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=examined_newest,json=examinedNewest,proto3" json:"examined_newest,omitempty"`
+	ExaminedOldest *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=examined_oldest,json=examinedOldest,proto3" json:"examined_oldest,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListRunsResponse) Reset() {
@@ -4429,6 +4473,27 @@ func (x *ListRunsResponse) GetUnreadableBlocks() int32 {
 		return x.UnreadableBlocks
 	}
 	return 0
+}
+
+func (x *ListRunsResponse) GetExamined() int32 {
+	if x != nil {
+		return x.Examined
+	}
+	return 0
+}
+
+func (x *ListRunsResponse) GetExaminedNewest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExaminedNewest
+	}
+	return nil
+}
+
+func (x *ListRunsResponse) GetExaminedOldest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExaminedOldest
+	}
+	return nil
 }
 
 type CancelRunRequest struct {
@@ -5784,7 +5849,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xc0\x03\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb0\x06\n" +
 	"\x0fListRunsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -5798,14 +5863,27 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06labels\x18\t \x03(\v2).wheelwork.v1.ListRunsRequest.LabelsEntryR\x06labels\x120\n" +
 	"\x05since\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x1a9\n" +
+	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
+	"\x05input\x18\f \x01(\tB\x04\x88\xbc\x18\x01R\x05input\x12\x1c\n" +
+	"\x06output\x18\r \x01(\tB\x04\x88\xbc\x18\x01R\x06output\x12W\n" +
+	"\finput_values\x18\x0e \x03(\v2..wheelwork.v1.ListRunsRequest.InputValuesEntryB\x04\x88\xbc\x18\x01R\vinputValues\x12Z\n" +
+	"\routput_values\x18\x0f \x03(\v2/.wheelwork.v1.ListRunsRequest.OutputValuesEntryB\x04\x88\xbc\x18\x01R\foutputValues\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10InputValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11OutputValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x02\n" +
 	"\x10ListRunsResponse\x12%\n" +
 	"\x04runs\x18\x01 \x03(\v2\x11.wheelwork.v1.RunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
-	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\"4\n" +
+	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\x12\x1a\n" +
+	"\bexamined\x18\x04 \x01(\x05R\bexamined\x12C\n" +
+	"\x0fexamined_newest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexaminedNewest\x12C\n" +
+	"\x0fexamined_oldest\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexaminedOldest\"4\n" +
 	"\x10CancelRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"M\n" +
@@ -5925,7 +6003,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*JobPause)(nil),               // 1: wheelwork.v1.JobPause
@@ -6000,141 +6078,147 @@ var file_v1_job_proto_goTypes = []any{
 	nil,                            // 70: wheelwork.v1.BulkJobsRequest.LabelsEntry
 	nil,                            // 71: wheelwork.v1.Calendar.LabelsEntry
 	nil,                            // 72: wheelwork.v1.ListRunsRequest.LabelsEntry
-	nil,                            // 73: wheelwork.v1.BulkRunsRequest.LabelsEntry
-	nil,                            // 74: wheelwork.v1.Reason.ValuesEntry
-	(*timestamppb.Timestamp)(nil),  // 75: google.protobuf.Timestamp
-	(*AlertEscalation)(nil),        // 76: wheelwork.v1.AlertEscalation
-	(*HTTPCall)(nil),               // 77: wheelwork.v1.HTTPCall
+	nil,                            // 73: wheelwork.v1.ListRunsRequest.InputValuesEntry
+	nil,                            // 74: wheelwork.v1.ListRunsRequest.OutputValuesEntry
+	nil,                            // 75: wheelwork.v1.BulkRunsRequest.LabelsEntry
+	nil,                            // 76: wheelwork.v1.Reason.ValuesEntry
+	(*timestamppb.Timestamp)(nil),  // 77: google.protobuf.Timestamp
+	(*AlertEscalation)(nil),        // 78: wheelwork.v1.AlertEscalation
+	(*HTTPCall)(nil),               // 79: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
-	5,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
-	6,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	18, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	64, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	8,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
-	9,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
-	10, // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
-	11, // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
-	12, // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
-	13, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	14, // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
-	2,  // 11: wheelwork.v1.Job.alerts:type_name -> wheelwork.v1.JobAlert
-	75, // 12: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	75, // 13: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	75, // 14: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	19, // 15: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	1,  // 16: wheelwork.v1.Job.pause:type_name -> wheelwork.v1.JobPause
-	15, // 17: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	4,  // 18: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	75, // 19: wheelwork.v1.JobPause.since:type_name -> google.protobuf.Timestamp
-	75, // 20: wheelwork.v1.JobPause.until:type_name -> google.protobuf.Timestamp
-	3,  // 21: wheelwork.v1.JobAlert.when:type_name -> wheelwork.v1.JobAlertTimes
-	76, // 22: wheelwork.v1.JobAlert.escalate:type_name -> wheelwork.v1.AlertEscalation
-	65, // 23: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	77, // 24: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
-	7,  // 25: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	66, // 26: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
-	16, // 27: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	75, // 28: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	75, // 29: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	75, // 30: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	75, // 31: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	75, // 32: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	75, // 33: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	75, // 34: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	22, // 35: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	21, // 36: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	75, // 37: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	17, // 38: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	67, // 39: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
-	75, // 40: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
-	75, // 41: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	75, // 42: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	75, // 43: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	75, // 44: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 45: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 46: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
-	68, // 47: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
-	0,  // 48: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	69, // 49: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
-	0,  // 50: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	75, // 51: wheelwork.v1.PauseJobRequest.until:type_name -> google.protobuf.Timestamp
-	75, // 52: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	75, // 53: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	75, // 54: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	75, // 55: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	70, // 56: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	75, // 57: wheelwork.v1.BulkJobsRequest.until:type_name -> google.protobuf.Timestamp
-	71, // 58: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
-	75, // 59: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	41, // 60: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	41, // 61: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	72, // 62: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
-	75, // 63: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
-	75, // 64: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
-	20, // 65: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	73, // 66: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
-	75, // 67: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
-	75, // 68: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
-	61, // 69: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	60, // 70: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
-	74, // 71: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
-	60, // 72: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
-	24, // 73: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	25, // 74: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
-	28, // 75: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	29, // 76: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	31, // 77: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	33, // 78: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	34, // 79: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	35, // 80: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	36, // 81: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	37, // 82: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	39, // 83: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	42, // 84: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	43, // 85: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	44, // 86: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	46, // 87: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	48, // 88: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	49, // 89: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	51, // 90: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	52, // 91: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
-	55, // 92: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	53, // 93: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
-	56, // 94: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
-	58, // 95: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	62, // 96: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	63, // 97: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	27, // 98: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	27, // 99: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 100: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	30, // 101: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	32, // 102: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 103: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 104: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	20, // 105: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 106: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	38, // 107: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	40, // 108: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	41, // 109: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	41, // 110: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	45, // 111: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	47, // 112: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	20, // 113: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	50, // 114: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	20, // 115: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	20, // 116: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
-	20, // 117: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	54, // 118: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
-	57, // 119: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
-	59, // 120: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	20, // 121: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	23, // 122: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	98, // [98:123] is the sub-list for method output_type
-	73, // [73:98] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	5,   // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
+	6,   // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
+	18,  // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	64,  // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	8,   // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	9,   // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	10,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	11,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	12,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	13,  // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	14,  // 10: wheelwork.v1.Job.trigger:type_name -> wheelwork.v1.EventTrigger
+	2,   // 11: wheelwork.v1.Job.alerts:type_name -> wheelwork.v1.JobAlert
+	77,  // 12: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	77,  // 13: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	77,  // 14: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	19,  // 15: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	1,   // 16: wheelwork.v1.Job.pause:type_name -> wheelwork.v1.JobPause
+	15,  // 17: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	4,   // 18: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
+	77,  // 19: wheelwork.v1.JobPause.since:type_name -> google.protobuf.Timestamp
+	77,  // 20: wheelwork.v1.JobPause.until:type_name -> google.protobuf.Timestamp
+	3,   // 21: wheelwork.v1.JobAlert.when:type_name -> wheelwork.v1.JobAlertTimes
+	78,  // 22: wheelwork.v1.JobAlert.escalate:type_name -> wheelwork.v1.AlertEscalation
+	65,  // 23: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	79,  // 24: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	7,   // 25: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	66,  // 26: wheelwork.v1.EventTrigger.match:type_name -> wheelwork.v1.EventTrigger.MatchEntry
+	16,  // 27: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	77,  // 28: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	77,  // 29: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	77,  // 30: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	77,  // 31: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	77,  // 32: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	77,  // 33: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	77,  // 34: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	22,  // 35: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	21,  // 36: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	77,  // 37: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	17,  // 38: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	67,  // 39: wheelwork.v1.Run.labels:type_name -> wheelwork.v1.Run.LabelsEntry
+	77,  // 40: wheelwork.v1.Run.payload_deleted_at:type_name -> google.protobuf.Timestamp
+	77,  // 41: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	77,  // 42: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	77,  // 43: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	77,  // 44: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,   // 45: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,   // 46: wheelwork.v1.CreateJobRequest.job:type_name -> wheelwork.v1.Job
+	68,  // 47: wheelwork.v1.Refusal.problems:type_name -> wheelwork.v1.Refusal.Problem
+	0,   // 48: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	69,  // 49: wheelwork.v1.ListJobsRequest.labels:type_name -> wheelwork.v1.ListJobsRequest.LabelsEntry
+	0,   // 50: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	77,  // 51: wheelwork.v1.PauseJobRequest.until:type_name -> google.protobuf.Timestamp
+	77,  // 52: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	77,  // 53: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	77,  // 54: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	77,  // 55: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	70,  // 56: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	77,  // 57: wheelwork.v1.BulkJobsRequest.until:type_name -> google.protobuf.Timestamp
+	71,  // 58: wheelwork.v1.Calendar.labels:type_name -> wheelwork.v1.Calendar.LabelsEntry
+	77,  // 59: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	41,  // 60: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	41,  // 61: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	72,  // 62: wheelwork.v1.ListRunsRequest.labels:type_name -> wheelwork.v1.ListRunsRequest.LabelsEntry
+	77,  // 63: wheelwork.v1.ListRunsRequest.since:type_name -> google.protobuf.Timestamp
+	77,  // 64: wheelwork.v1.ListRunsRequest.until:type_name -> google.protobuf.Timestamp
+	73,  // 65: wheelwork.v1.ListRunsRequest.input_values:type_name -> wheelwork.v1.ListRunsRequest.InputValuesEntry
+	74,  // 66: wheelwork.v1.ListRunsRequest.output_values:type_name -> wheelwork.v1.ListRunsRequest.OutputValuesEntry
+	20,  // 67: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	77,  // 68: wheelwork.v1.ListRunsResponse.examined_newest:type_name -> google.protobuf.Timestamp
+	77,  // 69: wheelwork.v1.ListRunsResponse.examined_oldest:type_name -> google.protobuf.Timestamp
+	75,  // 70: wheelwork.v1.BulkRunsRequest.labels:type_name -> wheelwork.v1.BulkRunsRequest.LabelsEntry
+	77,  // 71: wheelwork.v1.BulkRunsRequest.since:type_name -> google.protobuf.Timestamp
+	77,  // 72: wheelwork.v1.BulkRunsRequest.until:type_name -> google.protobuf.Timestamp
+	61,  // 73: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	60,  // 74: wheelwork.v1.ExplainRunResponse.reason:type_name -> wheelwork.v1.Reason
+	76,  // 75: wheelwork.v1.Reason.values:type_name -> wheelwork.v1.Reason.ValuesEntry
+	60,  // 76: wheelwork.v1.HostVerdict.reason:type_name -> wheelwork.v1.Reason
+	24,  // 77: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	25,  // 78: wheelwork.v1.Jobs.CreateJob:input_type -> wheelwork.v1.CreateJobRequest
+	28,  // 79: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	29,  // 80: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	31,  // 81: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	33,  // 82: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	34,  // 83: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	35,  // 84: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	36,  // 85: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	37,  // 86: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	39,  // 87: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	42,  // 88: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	43,  // 89: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	44,  // 90: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	46,  // 91: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	48,  // 92: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	49,  // 93: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	51,  // 94: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	52,  // 95: wheelwork.v1.Runs.TerminateRun:input_type -> wheelwork.v1.TerminateRunRequest
+	55,  // 96: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	53,  // 97: wheelwork.v1.Runs.DeleteRun:input_type -> wheelwork.v1.DeleteRunRequest
+	56,  // 98: wheelwork.v1.Runs.BulkRuns:input_type -> wheelwork.v1.BulkRunsRequest
+	58,  // 99: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	62,  // 100: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	63,  // 101: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	27,  // 102: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	27,  // 103: wheelwork.v1.Jobs.CreateJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,   // 104: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	30,  // 105: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	32,  // 106: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,   // 107: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,   // 108: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	20,  // 109: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,   // 110: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	38,  // 111: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	40,  // 112: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	41,  // 113: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	41,  // 114: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	45,  // 115: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	47,  // 116: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	20,  // 117: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	50,  // 118: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	20,  // 119: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	20,  // 120: wheelwork.v1.Runs.TerminateRun:output_type -> wheelwork.v1.Run
+	20,  // 121: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	54,  // 122: wheelwork.v1.Runs.DeleteRun:output_type -> wheelwork.v1.DeleteRunResponse
+	57,  // 123: wheelwork.v1.Runs.BulkRuns:output_type -> wheelwork.v1.BulkRunsResponse
+	59,  // 124: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	20,  // 125: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	23,  // 126: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	102, // [102:127] is the sub-list for method output_type
+	77,  // [77:102] is the sub-list for method input_type
+	77,  // [77:77] is the sub-list for extension type_name
+	77,  // [77:77] is the sub-list for extension extendee
+	0,   // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -6154,7 +6238,7 @@ func file_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -384,11 +384,22 @@ func joinRuns(pages []*apiv1.ListRunsResponse, next partitionTokens) *apiv1.List
 			}
 		}
 		all.UnreadableBlocks += page.UnreadableBlocks
+		all.Examined += page.Examined
+		all.ExaminedNewest = latest(all.ExaminedNewest, page.ExaminedNewest)
+		all.ExaminedOldest = latest(all.ExaminedOldest, page.ExaminedOldest) // all partitions were read as far as this
 	}
 	slices.SortStableFunc(all.Runs, func(a, b *apiv1.Run) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), -a.PlannedAt.AsTime().Compare(b.PlannedAt.AsTime()), strings.Compare(a.Id, b.Id))
 	})
 	return all
+}
+
+// latest returns the later one of two times; nil: no time.
+func latest(a, b *timestamppb.Timestamp) *timestamppb.Timestamp {
+	if a == nil || b != nil && b.AsTime().After(a.AsTime()) {
+		return b
+	}
+	return a
 }
 
 // rank puts live runs before those that have ended, as in the list of one partition.

@@ -28,13 +28,17 @@ func Of(r *apiv1.StartOperationRequest) []string {
 var beside = []string{"app", "page_size", "page_token", "with_input", "order"}
 
 // Fields returns the fields of a message that are set, without those of pages, in the order of their
-// numbers.
+// numbers. It leaves out the values of payloads, which the readers of an audit log need not be allowed to see.
 func Fields(m proto.Message) (all []string) {
 	fields := m.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		name, value := strings.TrimSuffix(string(f.Name()), "s"), m.ProtoReflect().Get(f)
 		if !m.ProtoReflect().Has(f) || slices.Contains(beside, string(f.Name())) {
+			continue
+		}
+		if proto.GetExtension(f.Options(), apiv1.E_Payload) != apiv1.Payload_PAYLOAD_NONE {
+			all = append(all, string(f.Name())+"=…")
 			continue
 		}
 		switch {

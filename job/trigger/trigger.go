@@ -27,11 +27,11 @@ const (
 type Trigger struct {
 	Event  string // the type
 	Source string // the event source; "": any
-	match  []condition
+	match  []Condition
 }
 
-// condition is one entry of match.
-type condition struct {
+// Condition is a value that JSON must have at a path. It is immutable.
+type Condition struct {
 	path   []string
 	value  string
 	prefix bool // value is the beginning of a text
@@ -42,12 +42,17 @@ func Of(m *apiv1.EventTrigger) *Trigger {
 	if m == nil {
 		return nil
 	}
-	t := &Trigger{Event: m.Event, Source: m.Source}
-	for _, path := range slices.Sorted(maps.Keys(m.Match)) {
-		value, prefix := strings.CutSuffix(m.Match[path], "*")
-		t.match = append(t.match, condition{strings.Split(path, "."), value, prefix})
+	return &Trigger{Event: m.Event, Source: m.Source, match: Conditions(m.Match)}
+}
+
+// Conditions returns the conditions of values by path, as "data.country": "DE", that [CheckConditions] has
+// accepted. A value that ends in * is the beginning of a text.
+func Conditions(match map[string]string) (all []Condition) {
+	for _, path := range slices.Sorted(maps.Keys(match)) {
+		value, prefix := strings.CutSuffix(match[path], "*")
+		all = append(all, Condition{strings.Split(path, "."), value, prefix})
 	}
-	return t
+	return all
 }
 
 // Fits reports whether an event that came by a source starts the job. event is the event as a JSON
@@ -57,15 +62,16 @@ func (t *Trigger) Fits(source string, event map[string]any) bool {
 		return false
 	}
 	for _, c := range t.match {
-		if !c.holds(event) {
+		if !c.Holds(event) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c condition) holds(event any) bool {
-	at := event
+// Holds reports whether JSON, whose numbers are of type [json.Number], has the value.
+func (c Condition) Holds(document any) bool {
+	at := document
 	for _, step := range c.path {
 		switch v := at.(type) {
 		case map[string]any:
@@ -104,15 +110,30 @@ func Check(m *apiv1.EventTrigger) error {
 			return err
 		}
 	}
-	if len(m.Match) > maxMatch {
-		return fmt.Errorf("trigger.match has %d conditions, the limit is %d", len(m.Match), maxMatch)
+	if err := CheckConditions("trigger.match", m.Match); err != nil {
+		return err
 	}
-	for path, value := range m.Match {
-		if err := checkPath(path); err != nil {
-			return err
+	for path := range m.Match {
+		if first, _, deep := strings.Cut(path, "."); deep && first != "data" {
+			return fmt.Errorf("trigger.match: %q is neither an attribute, as subject, nor a path into the data, as data.order.total", path)
 		}
-		if len(value) > maxValue || !utf8.ValidString(value) {
-			return fmt.Errorf("trigger.match: the value of %q is longer than %d bytes, or no text", path, maxValue)
+	}
+	return nil
+}
+
+// CheckConditions checks values by path. field names them in the error.
+func CheckConditions(field string, match map[string]string) error {
+	if len(match) > maxMatch {
+		return fmt.Errorf("%s has %d conditions, the limit is %d", field, len(match), maxMatch)
+	}
+	for path, value := range match {
+		switch {
+		case len(path) > maxPath || !utf8.ValidString(path):
+			return fmt.Errorf("%s: the path %.40q is longer than %d bytes, or no text", field, path, maxPath)
+		case slices.Contains(strings.Split(path, "."), ""):
+			return fmt.Errorf("%s: the path %q has an empty step: write it as data.order.total", field, path)
+		case len(value) > maxValue || !utf8.ValidString(value):
+			return fmt.Errorf("%s: the value of %q is longer than %d bytes, or no text", field, path, maxValue)
 		}
 	}
 	return nil
@@ -127,19 +148,6 @@ func CheckType(field, name string) error {
 		return fmt.Errorf("%s has %d bytes, the limit is %d", field, len(name), MaxType)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return fmt.Errorf("%s: %.40q has a character that does not show", field, name)
-	}
-	return nil
-}
-
-func checkPath(path string) error {
-	steps := strings.Split(path, ".")
-	switch {
-	case len(path) > maxPath || !utf8.ValidString(path):
-		return fmt.Errorf("trigger.match: the path %.40q is longer than %d bytes, or no text", path, maxPath)
-	case slices.Contains(steps, ""):
-		return fmt.Errorf("trigger.match: the path %q has an empty step: write it as data.order.total", path)
-	case steps[0] != "data" && len(steps) > 1:
-		return fmt.Errorf("trigger.match: %q is neither an attribute, as subject, nor a path into the data, as data.order.total", path)
 	}
 	return nil
 }

@@ -99,16 +99,21 @@ func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, f *
 				continue
 			}
 			m := job.RunMessage(row, time.Now())
-			if !f.keeps(row, m.State) {
+			if !f.keeps(row, m.State) || !f.search.keeps(m) {
 				continue
 			}
 			if len(resp.Runs) == limit {
 				resp.NextPageToken = fmt.Sprint(underToken, n+i)
+				f.search.report(resp)
 				return resp, nil
 			}
 			resp.Runs = append(resp.Runs, brief(m))
 		}
+		if f.search.over() {
+			end = last
+		}
 	}
+	f.search.report(resp)
 	if end < u.len() {
 		resp.NextPageToken = fmt.Sprint(underToken, end)
 	}

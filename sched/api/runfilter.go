@@ -25,8 +25,9 @@ type runFilter struct {
 	states   []string // the ended states that state selects
 	triggers []job.Trigger
 	labels   map[string]string
-	since    int64 // Unix ms; 0: no bound
-	until    int64 // Unix ms; 0: no bound
+	since    int64      // Unix ms; 0: no bound
+	until    int64      // Unix ms; 0: no bound
+	search   *runSearch // nil: none
 }
 
 // newRunFilter checks and reads the conditions of a list.
@@ -54,6 +55,12 @@ func newRunFilter(req *apiv1.ListRunsRequest, now time.Time) (*runFilter, error)
 	case req.Until != nil && f.until <= now.UnixMilli():
 		live = nil // a run that is live now did not end before until
 	}
+	if f.search, err = newRunSearch(req, now); err != nil {
+		return nil, err
+	}
+	if f.search.byOutput() {
+		live = nil // a live run has no output
+	}
 	app := core.AppOf(req.App)
 	f.live = core.RunFilter{App: app, Job: req.Job, Host: req.Host, States: live, Triggers: f.triggers, Labels: f.labels}
 	if req.State == "ended" { // without a condition on the state, a search of the history reads fewer keys
@@ -80,7 +87,7 @@ func (f *runFilter) wantsEnded() bool { return f.state == "" || len(f.states) > 
 
 // readsRows reports whether the store cannot decide alone which ended runs match.
 func (f *runFilter) readsRows() bool {
-	return len(f.triggers) > 0 || len(f.labels) > 0 || f.since != 0 || f.until != 0
+	return len(f.triggers) > 0 || len(f.labels) > 0 || f.since != 0 || f.until != 0 // a search has since
 }
 
 // keepsEnded reports whether an ended run that the store returned matches.

@@ -273,9 +273,10 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 		// Read the live runs before the store. A run that ends in between is then found twice
 		// and not missed; the second entry is dropped below.
 		var more uint64
-		if resp.Runs, more, err = a.liveRuns(ctx, f.live, before, limit); err != nil {
+		if resp.Runs, more, err = a.liveRuns(ctx, f, before, limit); err != nil {
 			return nil, err
 		}
+		f.search.report(resp)
 		if more > 0 {
 			resp.NextPageToken = fmt.Sprintf("%s%d.%d", liveToken, a.s.cfg.Epoch, more)
 			return resp, nil
@@ -291,7 +292,9 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 		resp.NextPageToken = a.historyPage(from, a.s.cfg.Store.EndCursor())
 		return resp, nil
 	}
-	return resp, a.endedRuns(f, from, limit, resp)
+	err = a.endedRuns(f, from, limit, resp)
+	f.search.report(resp)
+	return resp, err
 }
 
 // maxReads bounds the pages of the store that one page of a list reads, each of up to
@@ -316,7 +319,9 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 	}
 	for reads := 1; ; reads++ {
 		q.Limit = limit - len(resp.Runs)
-		if f.readsRows() {
+		if f.search != nil {
+			q.Limit = searchPage
+		} else if f.readsRows() {
 			q.Limit = maxPage
 		}
 		values, next, err := a.s.cfg.Store.Runs(q)
@@ -337,10 +342,10 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 			if f.readsRows() && !f.keepsEnded(row) {
 				continue
 			}
-			if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
-				resp.Runs = append(resp.Runs, m)
+			if m := job.RunMessage(row, time.Now()); !seen[m.Id] && f.search.keeps(m) {
+				resp.Runs = append(resp.Runs, brief(m))
 			}
-			if len(resp.Runs) == limit && (i < len(values)-1 || next != "") {
+			if (len(resp.Runs) == limit || f.search.over()) && (i < len(values)-1 || next != "") {
 				cursor := next
 				if i < len(values)-1 {
 					cursor = "" // the next page continues after the run that was shown last
@@ -352,7 +357,7 @@ func (a *runsAPI) endedRuns(f *runFilter, from runsToken, limit int, resp *apiv1
 		switch {
 		case next == "":
 			return nil
-		case !f.readsRows() || reads == maxReads:
+		case !f.readsRows() || f.search == nil && reads == maxReads || f.search.over():
 			resp.NextPageToken = a.historyPage(from, next)
 			return nil
 		}
@@ -370,7 +375,31 @@ func (a *runsAPI) historyPage(t runsToken, cursor string) string {
 	return fmt.Sprintf("%s%d.%s.%s", historyToken, a.s.cfg.Epoch, shown, cursor)
 }
 
-func (a *runsAPI) liveRuns(ctx context.Context, f core.RunFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
+// liveRuns returns live runs that match. more is the argument before of the next page; 0: there is none.
+func (a *runsAPI) liveRuns(ctx context.Context, f *runFilter, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
+	for more = before; len(runs) < limit; {
+		var page []*apiv1.Run
+		size := limit - len(runs)
+		if f.search != nil {
+			size = min(size, searchPage)
+		}
+		if page, more, err = a.newestRuns(ctx, f.live, more, size); err != nil {
+			return nil, 0, err
+		}
+		for _, r := range page {
+			if f.search.keeps(r) {
+				runs = append(runs, brief(r))
+			}
+		}
+		if f.search == nil || more == 0 || f.search.over() {
+			break
+		}
+	}
+	return runs, more, nil
+}
+
+// newestRuns returns live runs with their inputs.
+func (a *runsAPI) newestRuns(ctx context.Context, f core.RunFilter, before uint64, limit int) ([]*apiv1.Run, uint64, error) {
 	if len(f.States) == 0 {
 		return nil, 0, nil
 	}
@@ -382,8 +411,5 @@ func (a *runsAPI) liveRuns(ctx context.Context, f core.RunFilter, before uint64,
 		p.runs, p.more = l.Newest(f, before, limit)
 		return p, nil
 	})
-	for _, r := range p.runs {
-		brief(r)
-	}
 	return p.runs, p.more, err
 }

@@ -291,26 +291,29 @@ func (al *Alerts) runEnded(x *appAlerts, r *job.Run, j *job.Job) {
 		if r.State == job.Succeeded {
 			x.watch.succeeded(al, j, to)
 			x.state.End(to, j.Name(), al.l.clock.nowMs)
-			continue
 		}
 		name := eventOf(to, r)
 		if name == "" {
 			continue
 		}
 		if e.Run == "" {
-			e = rule.Event{Subject: subjectOf(j), Host: r.Host, Run: r.ID.String(), Error: r.Error, AtMs: al.l.clock.nowMs, About: j.Name()}
+			e = rule.Event{Subject: subjectOf(j), Host: r.Host, Run: r.ID.String(), Error: r.Error, AtMs: al.l.clock.nowMs}
 			e.App = r.App
 		}
-		e.Name = name
+		if e.Name, e.About = name, j.Name(); name == rule.Succeeded || to.EachRun() {
+			e.About = "" // no later run ends it
+		}
 		x.state.Observe(to, &e)
 	}
 }
 
-// eventOf returns the most exact event that a rule lists for a run that has not succeeded; "":
+// eventOf returns the most exact event that a rule lists for a run that has ended; "":
 // none.
 func eventOf(to *alerts.Rule, r *job.Run) string {
 	var events []string
 	switch r.State {
+	case job.Succeeded:
+		events = []string{rule.Succeeded}
 	case job.TimedOut:
 		events = []string{rule.FailedInRow, rule.TimedOut, rule.RetryExhausted, rule.Failed}
 	case job.Failed:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -43,12 +44,19 @@ func selects(r *apiv1.ListRunsRequest, run *apiv1.Run, now time.Time) bool {
 	}
 	return state && (r.GetJob() == "" || run.GetJob() == r.GetJob()) && (r.GetHost() == "" || run.GetHost() == r.GetHost()) &&
 		(len(r.GetTriggers()) == 0 || slices.Contains(r.GetTriggers(), run.GetTrigger())) && hasLabels(run.GetLabels(), r.GetLabels()) &&
+		strings.Contains(run.GetInput()+string(run.GetInputBytes()), r.GetInput()) && strings.Contains(run.GetOutput()+string(run.GetOutputBytes()), r.GetOutput()) &&
 		(r.GetSince() == nil || live || !end.Before(r.GetSince().AsTime())) && (r.GetUntil() == nil || end.Before(r.GetUntil().AsTime()))
 }
 
 // ListRuns returns runs, newest first, in pages of 50 by default. It has no parts and no
-// nodes.
+// nodes, and refuses to search for values in JSON.
 func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	if len(r.GetInputValues())+len(r.GetOutputValues()) > 0 {
+		return nil, status.Error(codes.Unimplemented, "this server for tests finds no values in inputs and outputs: use input and output, which find texts")
+	}
+	if r.GetInput()+r.GetOutput() != "" && r.GetSince() == nil {
+		return nil, status.Error(codes.InvalidArgument, "a search by input or output needs the start of a time range: set since, such as 24 hours ago")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	answer := &apiv1.ListRunsResponse{UnreadableBlocks: int32(s.conf.UnreadableBlocks)}

@@ -32,14 +32,21 @@ func Command(printer *output.Printer, server *connect.Server) *cobra.Command {
 func (c *commands) list() *cobra.Command {
 	q := sdk.RunQuery{}
 	var f filter
+	var p payloads
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List runs, newest first",
 		Long: `List runs, newest first: the live ones, of which a schedule may have made some
-ahead of their time, and then those that have ended, in the order of their ends.`,
+ahead of their time, and then those that have ended, in the order of their ends.
+
+--in-input and --in-output find a text in inputs and outputs, --input-value and
+--output-value a value in JSON, by its path; a value that ends in * is the beginning of a
+text. They read the runs of a time range, so they need --since, and the permission
+payload.read.`,
 		Example: `  wheelwork run list --job totals --state ended --limit 1
   wheelwork run list --job totals --state unsuccessful --limit 10
   wheelwork run list --since 1h --label team=billing --trigger schedule
+  wheelwork run list --since 24h --input-value data.country=DE --limit 0
   wheelwork run list --parent 01K9… --state unsuccessful`,
 		Args: command.Arguments(),
 		RunE: c.Call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
@@ -47,6 +54,9 @@ ahead of their time, and then those that have ended, in the order of their ends.
 				return command.Usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
 			}
 			if err := f.parse(cmd); err != nil {
+				return err
+			}
+			if err := p.set(cmd, &q); err != nil {
 				return err
 			}
 			q.App, q.Job, q.State, q.Host, q.Triggers, q.Labels, q.Since, q.Until = c.App, f.job, f.state, f.host, f.triggers, f.labels, f.since, f.until
@@ -66,6 +76,7 @@ ahead of their time, and then those that have ended, in the order of their ends.
 		}),
 	}
 	f.flags(cmd, "only runs in this `STATE`, or live, or ended, or unsuccessful")
+	p.flags(cmd)
 	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
 	return cmd
