@@ -339,6 +339,7 @@ func (c *console) routes() []route {
 		{pattern: jobPattern, page: c.jobPage},
 		{pattern: "GET /apps/{app}/jobs/{name}/edit", page: c.editJobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/edit", page: c.editJob, body: bound(nil, maxEditor)},
+		{pattern: "GET /apps/{app}/jobs/{name}/run", page: c.runFormPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/pause", page: c.pauseJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/resume", page: c.resumeJob},
