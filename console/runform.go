@@ -17,7 +17,7 @@ import (
 // The form that runs a job with another input. The text is the input; the fields, if the module has a schema of
 // it, change the text as the form of a job does: those that differ from what the page showed.
 
-// runFormView is the form, and what is wrong with it.
+// runFormView is the form of a run, with the mistakes of its last post.
 type runFormView struct {
 	Job    *apiv1.Job
 	Text   string

@@ -144,7 +144,7 @@ func (j *Job) Dependency() *Dependency { return j.kind.shape.Dependency }
 // Event returns which events start the job; nil: none do. It is immutable.
 func (j *Job) Event() *trigger.Trigger { return j.kind.shape.Event }
 
-// Alerts returns what becomes an alert of the job by itself. It is not to be modified.
+// Alerts returns the alert rules in the document of the job. Callers must not modify them.
 func (j *Job) Alerts() []*apiv1.JobAlert { return j.kind.shape.Alerts }
 
 // Paused reports whether the schedule, the dependency and the trigger of the job start no run.
