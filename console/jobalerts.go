@@ -87,7 +87,7 @@ func ruleSelects(r *apiv1.AlertRule, j *apiv1.Job) bool {
 func ofJobs(event string) bool {
 	switch event {
 	case rule.Failed, rule.FailedInRow, rule.RetryExhausted, rule.TimedOut, rule.Missed, rule.LateStart, rule.NotFinishedBy, rule.NoSuccessSince,
-		rule.RunningLongerThan, rule.SchedulePaused:
+		rule.RunningLongerThan, rule.Succeeded, rule.SchedulePaused:
 		return true
 	}
 	return false

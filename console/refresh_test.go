@@ -47,8 +47,14 @@ func TestBrowserAsksOnlyForChanges(t *testing.T) {
 		})`)
 	}
 	evaluate[bool](b, `document.getElementById("live").click(); true`) // stops the refreshes of the page's own
-	if got := []int{refresh(), refresh(), refresh()}; got[0] != 200 || got[1] != 304 || got[2] != 304 {
-		t.Errorf("refreshes without a change: %v", got)
+	if got := refresh(); got != 200 {
+		t.Errorf("the first refresh: %d", got)
+	}
+	// A time such as "in 23 s" may change between two refreshes; it does not each time.
+	for n := 1; refresh() != 304; n++ {
+		if n == 20 {
+			t.Fatalf("%d refreshes without a change are answered in full", n)
+		}
 	}
 	b.until(`document.querySelector("#fresh a[href='/apps/default/jobs/totals']") && document.getElementById("live").getAttribute("aria-pressed") === "false"`)
 	s.fake.mu.Lock()
