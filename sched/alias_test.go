@@ -746,7 +746,7 @@ func TestCollect(t *testing.T) {
 		w.start()
 		c.reconnect(w)
 		m, err := c.modules.GetModule(ctx, &apiv1.GetModuleRequest{Name: "n", Version: "free"})
-		if err != nil || m.CollectedAt == nil {
+		if err != nil || m.CollectedAt == nil || m.InputSchemas["sum"] != `{"type":"object"}` {
 			t.Fatalf("the version after a restart: %v, %v", m, err)
 		}
 		if err := c.applyTo("n@free", &apiv1.Job{Name: "z"}); err == nil || !strings.Contains(err.Error(), "push the same bytes again") {

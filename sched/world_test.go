@@ -247,7 +247,7 @@ func (w *world) start() {
 			if err != nil {
 				return api.ModuleInfo{}, err
 			}
-			return api.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
+			return api.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so", InputSchemas: map[string]string{"sum": `{"type":"object"}`}}, nil
 		},
 	}
 	var opts []grpc.ServerOption

@@ -40,10 +40,13 @@ type Module struct {
 	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	// Set: no object referred to the version, and its bytes were deleted. Pushing the same
 	// bytes again restores it.
-	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
-	Interpreter   string                 `protobuf:"bytes,13,opt,name=interpreter,proto3" json:"interpreter,omitempty"` // of a script: the digest of its interpreter, a module of the app
-	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"`       // what its manifest requests
-	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`             // what a host must advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	CollectedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
+	Interpreter string                 `protobuf:"bytes,13,opt,name=interpreter,proto3" json:"interpreter,omitempty"` // of a script: the digest of its interpreter, a module of the app
+	Requests    *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"`       // what its manifest requests
+	Needs       []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`             // what a host must advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	// input_schemas: what its manifest says about the inputs: JSON Schemas by handler. The server
+	// does not check inputs against them.
+	InputSchemas  map[string]string `protobuf:"bytes,52,rep,name=input_schemas,json=inputSchemas,proto3" json:"input_schemas,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -179,6 +182,13 @@ func (x *Module) GetRequests() *Grants {
 func (x *Module) GetNeeds() []string {
 	if x != nil {
 		return x.Needs
+	}
+	return nil
+}
+
+func (x *Module) GetInputSchemas() map[string]string {
+	if x != nil {
+		return x.InputSchemas
 	}
 	return nil
 }
@@ -2041,7 +2051,7 @@ type PushModuleRequest_Head struct {
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[29]
+	mi := &file_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2063,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[29]
+	mi := &file_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2125,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\x1a\rv1/task.proto\"\xf7\x03\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\x1a\rv1/task.proto\"\x85\x05\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2135,7 +2145,11 @@ const file_v1_module_proto_rawDesc = "" +
 	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12 \n" +
 	"\vinterpreter\x18\r \x01(\tR\vinterpreter\x120\n" +
 	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
-	"\x05needs\x183 \x03(\tR\x05needs\"\x9e\x03\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\x12K\n" +
+	"\rinput_schemas\x184 \x03(\v2&.wheelwork.v1.Module.InputSchemasEntryR\finputSchemas\x1a?\n" +
+	"\x11InputSchemasEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x03\n" +
 	"\x05Alias\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -2320,7 +2334,7 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
 	(*Alias)(nil),                  // 1: wheelwork.v1.Alias
@@ -2350,66 +2364,68 @@ var file_v1_module_proto_goTypes = []any{
 	(*GetRolloutRequest)(nil),      // 25: wheelwork.v1.GetRolloutRequest
 	(*CollectModulesRequest)(nil),  // 26: wheelwork.v1.CollectModulesRequest
 	(*CollectModulesResponse)(nil), // 27: wheelwork.v1.CollectModulesResponse
-	nil,                            // 28: wheelwork.v1.Alias.LabelsEntry
-	(*PushModuleRequest_Head)(nil), // 29: wheelwork.v1.PushModuleRequest.Head
-	nil,                            // 30: wheelwork.v1.SetAliasRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
-	(*Signature)(nil),              // 32: wheelwork.v1.Signature
-	(*Grants)(nil),                 // 33: wheelwork.v1.Grants
+	nil,                            // 28: wheelwork.v1.Module.InputSchemasEntry
+	nil,                            // 29: wheelwork.v1.Alias.LabelsEntry
+	(*PushModuleRequest_Head)(nil), // 30: wheelwork.v1.PushModuleRequest.Head
+	nil,                            // 31: wheelwork.v1.SetAliasRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 32: google.protobuf.Timestamp
+	(*Signature)(nil),              // 33: wheelwork.v1.Signature
+	(*Grants)(nil),                 // 34: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	31, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	32, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
-	31, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
-	33, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
-	2,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
-	3,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	31, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	28, // 7: wheelwork.v1.Alias.labels:type_name -> wheelwork.v1.Alias.LabelsEntry
-	31, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	31, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
-	5,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	29, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	10, // 13: wheelwork.v1.TryScriptResponse.log:type_name -> wheelwork.v1.TriedLine
-	0,  // 14: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	32, // 15: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
-	2,  // 16: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
-	30, // 17: wheelwork.v1.SetAliasRequest.labels:type_name -> wheelwork.v1.SetAliasRequest.LabelsEntry
-	1,  // 18: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
-	0,  // 19: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	32, // 20: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
-	6,  // 21: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	8,  // 22: wheelwork.v1.Modules.TryScript:input_type -> wheelwork.v1.TryScriptRequest
-	11, // 23: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	12, // 24: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	14, // 25: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
-	16, // 26: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
-	17, // 27: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
-	18, // 28: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
-	19, // 29: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	22, // 30: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
-	21, // 31: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	25, // 32: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	26, // 33: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	7,  // 34: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	9,  // 35: wheelwork.v1.Modules.TryScript:output_type -> wheelwork.v1.TryScriptResponse
-	0,  // 36: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	13, // 37: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	15, // 38: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 39: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	1,  // 40: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	1,  // 41: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	20, // 42: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	23, // 43: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
-	24, // 44: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	4,  // 45: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	27, // 46: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	34, // [34:47] is the sub-list for method output_type
-	21, // [21:34] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	32, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	33, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	32, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	34, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	28, // 4: wheelwork.v1.Module.input_schemas:type_name -> wheelwork.v1.Module.InputSchemasEntry
+	2,  // 5: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
+	3,  // 6: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
+	32, // 7: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 8: wheelwork.v1.Alias.labels:type_name -> wheelwork.v1.Alias.LabelsEntry
+	32, // 9: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	32, // 10: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	5,  // 11: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
+	30, // 12: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0,  // 13: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	10, // 14: wheelwork.v1.TryScriptResponse.log:type_name -> wheelwork.v1.TriedLine
+	0,  // 15: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	33, // 16: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	2,  // 17: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	31, // 18: wheelwork.v1.SetAliasRequest.labels:type_name -> wheelwork.v1.SetAliasRequest.LabelsEntry
+	1,  // 19: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 20: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	33, // 21: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	6,  // 22: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	8,  // 23: wheelwork.v1.Modules.TryScript:input_type -> wheelwork.v1.TryScriptRequest
+	11, // 24: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	12, // 25: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	14, // 26: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	16, // 27: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	17, // 28: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	18, // 29: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	19, // 30: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	22, // 31: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
+	21, // 32: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	25, // 33: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	26, // 34: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	7,  // 35: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	9,  // 36: wheelwork.v1.Modules.TryScript:output_type -> wheelwork.v1.TryScriptResponse
+	0,  // 37: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	13, // 38: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	15, // 39: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 40: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	1,  // 41: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	1,  // 42: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	20, // 43: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	23, // 44: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
+	24, // 45: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	4,  // 46: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	27, // 47: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	35, // [35:48] is the sub-list for method output_type
+	22, // [22:35] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -2430,7 +2446,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -109,6 +109,8 @@ type answer struct {
 	Interpreter string         `json:"interpreter,omitempty"` // digest of the interpreter of a script
 	Cached      bool           `json:"cached,omitempty"`      // the folder of machine code has the code that the child needed
 	Tried       *sched.Tried   `json:"tried,omitempty"`       // the result of a trial
+	// InputSchemas are JSON Schemas by handler.
+	InputSchemas map[string]string `json:"input_schemas,omitempty"`
 }
 
 // maxAnswer bounds the bytes that are read from a child, which works on untrusted input.
@@ -151,6 +153,7 @@ func (g *Verifier) Inspect(ctx context.Context, code *modules.Upload, manifest s
 	return sched.ModuleInfo{
 		Digest: digest, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
 		Requests: requested(a.Requests), Interpreter: a.Interpreter, GetInterpreter: howToGet(a.Interpreter),
+		InputSchemas: a.InputSchemas,
 	}, nil
 }
 
@@ -506,7 +509,24 @@ func examine(ctx context.Context, code []byte, manifest string, limits wasm.Uplo
 		Interpreter: interpreter,
 		Kind:        string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
 		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities, Cached: cached,
+		InputSchemas: inputSchemas(info),
 	}
+}
+
+// inputSchemas returns the schemas of inputs by handler. They are compact, as the journal has them.
+func inputSchemas(info wasm.Info) map[string]string {
+	var all map[string]string
+	for _, h := range info.Manifest.Handlers {
+		var b bytes.Buffer
+		if len(h.InputSchema) == 0 || json.Compact(&b, h.InputSchema) != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[h.Name] = strings.ToValidUTF8(b.String(), "\uFFFD")
+	}
+	return all
 }
 
 // A compiler compiles modules as a host does, with the machine code of a folder; "": without.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -95,7 +96,7 @@ func TestVerifier(t *testing.T) {
 	}{
 		{"greet", "", greet.Module, ""},
 		{"two manifests", `{"handlers":[{"name":"main"}]}`, wasm.AppendManifest(greet.Module, `{"handlers":[{"name":"main"}]}`), "there is a manifest beside it"},
-		{"a small one with a manifest", `{"handlers":[{"name":"main"}],"capabilities":{"http":["example.com"]}}`, busyModule(1, 1), ""},
+		{"a small one with a manifest", `{"handlers":[{"name":"main","input_schema":{"type": "object"}}],"capabilities":{"http":["example.com"]}}`, busyModule(1, 1), ""},
 		{"a manifest that is none", `{`, busyModule(1, 1), "manifest is not the JSON expected"},
 		{"nothing", "", nil, "not WebAssembly"},
 		{"text", "", []byte("#!/bin/sh"), "not WebAssembly"},
@@ -108,11 +109,14 @@ func TestVerifier(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)
 		}
-		if fmt.Sprint(err) != fmt.Sprint(localErr) || got.Kind != local.Kind || !slices.Equal(got.Handlers, local.Handlers) || got.Digest != local.Digest {
+		if fmt.Sprint(err) != fmt.Sprint(localErr) || got.Kind != local.Kind || !slices.Equal(got.Handlers, local.Handlers) || got.Digest != local.Digest || !maps.Equal(got.InputSchemas, local.InputSchemas) {
 			t.Errorf("%s: the child says %v, %v, this process %v, %v", tt.name, got.Kind, err, local.Kind, localErr)
 		}
 		if err == nil && (tt.manifest != "") != bytes.Contains(bytesOf(t, sent), []byte("example.com")) {
 			t.Errorf("%s: the manifest is not in the code that is kept", tt.name)
+		}
+		if want := map[string]string{"main": `{"type":"object"}`}; err == nil && tt.manifest != "" && !maps.Equal(got.InputSchemas, want) {
+			t.Errorf("%s: the schemas of inputs are %v, want %v", tt.name, got.InputSchemas, want)
 		}
 	}
 }

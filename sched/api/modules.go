@@ -69,7 +69,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return core.Invalid(err)
 	}
 	m.Kind, m.Handlers, m.Imports, m.Needs = info.Kind, info.Handlers, info.Imports, info.Needs
-	m.Size, m.Requests, m.Interpreter = code.Size(), info.Requests, info.Interpreter
+	m.Size, m.Requests, m.Interpreter, m.InputSchemas = code.Size(), info.Requests, info.Interpreter, info.InputSchemas
 	if err := job.CheckGrants(m.Requests); err != nil {
 		return core.Invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
 	}

@@ -82,6 +82,8 @@ type ModuleInfo struct {
 	Needs       []string      // abilities that a host must advertise to run it
 	Requests    *apiv1.Grants // capabilities that its manifest asks for; nil: none
 	Interpreter string        // digest of the interpreter of a script; "": it is no script
+	// InputSchemas are JSON Schemas by handler, of those handlers that have one.
+	InputSchemas map[string]string
 	// GetInterpreter is a text for users that says how to upload the interpreter.
 	GetInterpreter string
 }
