@@ -204,9 +204,6 @@ func (c *console) runJob(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err
 	}
-	if v.r.PostForm.Has("form") {
-		return c.runWithForm(v)
-	}
 	req := &apiv1.TriggerJobRequest{App: v.app, Name: v.r.PathValue("name")}
 	if input := v.r.PostForm.Get("input"); input != "" {
 		req.Input = proto.String(input)

@@ -51,7 +51,7 @@ func pages() map[string][]string {
 			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,
 			"/jobs/policed/skip", "/jobs/policed/backfill",
 		},
-		"/apps/default/jobs/totals/run":                          {"Run totals with an input", "Fields of the input"},
+		"/apps/default/jobs/totals/run-form":                     {"Run totals with an input", "Fields of the input"},
 		"/apps/default/jobs/totals/backfill":                     {"Show what it would do", "datetime-local", "From (UTC)"},
 		"/apps/default/runs/" + parentRun():                      {"12 succeeded, 48 did not, 0 are live", ">60</span>", "its parts: 60", "All parts", "part=50", "Retry the parts that did not succeed", `>49</td>`},
 		"/apps/default/runs/" + parentRun() + "?part=50":         {`>50</td>`, `>59</td>`},

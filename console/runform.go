@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -70,7 +71,12 @@ func (c *console) runForm(v *visit) (*runFormView, error) {
 	if err != nil && optional(err) != nil && status.Code(err) != codes.NotFound {
 		return nil, err
 	}
-	for _, f := range inputFieldsOf(inputSchemaOf(m.GetManifest(), j.GetHandler().GetName())) {
+	handler := cmp.Or(j.GetHandler().GetName(), "main")
+	schema := []byte(m.GetInputSchemas()[handler])
+	if len(schema) == 0 { // an earlier version of the server has stored the module
+		schema = inputSchemaOf(m.GetManifest(), handler)
+	}
+	for _, f := range inputFieldsOf(schema) {
 		view.Fields = append(view.Fields, runField{inputField: f})
 	}
 	if len(view.Fields) == 0 {
@@ -81,9 +87,6 @@ func (c *console) runForm(v *visit) (*runFormView, error) {
 
 // inputSchemaOf returns the schema of the input of a handler; nil: the manifest has none.
 func inputSchemaOf(manifest, handler string) []byte {
-	if handler == "" {
-		handler = "main"
-	}
 	var m struct {
 		Handlers []struct {
 			Name        string          `json:"name"`
@@ -163,6 +166,9 @@ func (view *runFormView) takeFields(form url.Values, runs bool) bool {
 
 // runWithForm handles the form: it runs the job, or shows the text with the fields, or a sample.
 func (c *console) runWithForm(v *visit) error {
+	if err := v.parseForm(); err != nil {
+		return err
+	}
 	view, err := c.runForm(v)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ const orderSchema = `{"type": "object", "required": ["order"], "properties": {
 
 // withSchema lets the module of the job totals have a schema of its input.
 func withSchema(f *fakeAPI) *fakeAPI {
-	m := &apiv1.Module{App: "default", Name: "totals", Version: "1", Manifest: `{"handlers": [{"name": "other", "input_schema": true}, {"name": "main", "input_schema": ` + orderSchema + `}]}`}
+	m := &apiv1.Module{App: "default", Name: "totals", Version: "1", InputSchemas: map[string]string{"other": "true", "main": orderSchema}}
 	f.modules = slices.DeleteFunc(slices.Clone(f.modules), func(x *apiv1.Module) bool { return x.Name == m.Name && x.Version == m.Version })
 	f.modules = append(f.modules, m)
 	return f
@@ -30,7 +30,7 @@ func TestRunForm(t *testing.T) {
 	withSchema(f)
 	f.jobs = append(f.jobs, &apiv1.Job{App: "default", Name: "zz-call", Handler: &apiv1.Handler{Name: "builtin:http"}})
 	s := newSite(t, f).signIn(t)
-	const page = "/apps/default/jobs/totals/run"
+	const page = "/apps/default/jobs/totals/run-form"
 	_, body := s.do(t, "GET", page, nil)
 	for _, want := range []string{"the number of the order", `name="f.order"`, "<option>DE</option>", `placeholder="none"`, "required", "Sample input"} {
 		if !strings.Contains(body, want) {
@@ -40,7 +40,7 @@ func TestRunForm(t *testing.T) {
 	checkPage(t, body)
 	post := func(do, text string, values ...string) (*http.Response, string) {
 		t.Helper()
-		form := url.Values{"form": {"yes"}, "do": {do}, "input": {text}}
+		form := url.Values{"do": {do}, "input": {text}}
 		for i := 0; i+1 < len(values); i += 2 {
 			form.Set("f."+values[i], values[i+1])
 			form.Set("was."+values[i], "")
@@ -85,8 +85,18 @@ func TestRunForm(t *testing.T) {
 	if _, got := s.do(t, "GET", resp.Header.Get("Location")+"/input", nil); got != want {
 		t.Errorf("the run has the input %s", got)
 	}
-	_, body = s.do(t, "GET", "/apps/default/jobs/zz-call/run", nil)
+	_, body = s.do(t, "GET", "/apps/default/jobs/zz-call/run-form", nil)
 	if !strings.Contains(body, "write the text") {
 		t.Error("a job without a schema does not say so")
+	}
+}
+
+func TestSchemaInAManifest(t *testing.T) {
+	const manifest = `{"handlers": [{"name": "other", "input_schema": true}, {"name": "main", "input_schema": {"type": "object"}}]}`
+	if got := string(inputSchemaOf(manifest, "main")); got != `{"type": "object"}` {
+		t.Errorf("the schema is %s", got)
+	}
+	if got := inputSchemaOf("{", "main"); got != nil {
+		t.Errorf("no manifest has the schema %s", got)
 	}
 }
