@@ -44,13 +44,13 @@ type sizes struct {
 	load     int           // runs a second beside them
 	log      time.Duration // time for which a run writes lines
 	warm     time.Duration // time of the log before its memory is read first
-	lines    int           // lines a second of that run
+	lines    int           // lines a second of that run, which may write 1 MiB in all
 }
 
 var (
 	full = sizes{
 		jobs: 20_000, runs: 10_000_000, failures: 5_000, rounds: 200,
-		tabs: time.Minute, load: 500, log: 30 * time.Minute, warm: time.Minute, lines: 50,
+		tabs: time.Minute, load: 500, log: 30 * time.Minute, warm: time.Minute, lines: 9,
 	}
 	short = sizes{
 		jobs: 20_000, runs: 200_000, failures: 500, rounds: 20,
