@@ -101,6 +101,9 @@ func testJobForm(t *testing.T, b *browser) {
 		b.do(chromedp.KeyEvent("4\t"))
 		text(`.includes("max: 4")`)
 		text(`.includes("timeout: 7m")`)
+		if n := evaluate[int](b, `document.querySelectorAll("#jobform").length`); n != 1 {
+			t.Errorf("the page has %d forms after a change", n)
+		}
 		b.shot("jobform-" + strconv.Itoa(width))
 		b.accessible()
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > width {
