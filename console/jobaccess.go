@@ -2,6 +2,7 @@ package console
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,6 +18,7 @@ const shownAccess = 200
 type jobAccess struct {
 	Rows  []jobAccessRow // by principal, at most shownAccess
 	Total int
+	Wider bool     // bindings that the visitor may not see may hold in the app too
 	Own   []string // what the visitor may do, as keys of texts
 }
 
@@ -57,9 +59,11 @@ func (c *console) accessTab(v *visit) (*jobAccess, error) {
 			}
 		}
 	}
-	view := &jobAccess{}
+	view := &jobAccess{Wider: !c.visitor(v).May("access.read", "")}
+	now := time.Now()
 	for _, b := range answer.Bindings {
-		if len(permits[b.Role]) == 0 {
+		ended := b.ExpiresAt != nil && !b.ExpiresAt.AsTime().After(now)
+		if ended || len(permits[b.Role]) == 0 {
 			continue
 		}
 		if view.Total++; len(view.Rows) < shownAccess {
