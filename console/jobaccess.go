@@ -13,8 +13,8 @@ import (
 // shownAccess bounds the rows of the tab; the list of all bindings has the others.
 const shownAccess = 200
 
-// jobAccess says who may do what with a job. A binding holds in apps, so it is the same for all jobs
-// of an app.
+// jobAccess has the bindings that permit something with a job. A binding holds in apps, so it is the
+// same for all jobs of an app.
 type jobAccess struct {
 	Rows  []jobAccessRow // by principal, at most shownAccess
 	Total int
@@ -38,7 +38,7 @@ var deeds = []struct{ permission, key string }{
 	{"jobs.write", "deed.change"},
 }
 
-// accessTab returns who may do what with the jobs of an app.
+// accessTab returns the bindings that permit something with the jobs of an app.
 func (c *console) accessTab(v *visit) (*jobAccess, error) {
 	if !c.visitor(v).May("access.read", v.app) {
 		return nil, status.Errorf(codes.PermissionDenied, "the bindings of app %s take the permission access.read", v.app)

@@ -59,7 +59,7 @@ func TestJobAccess(t *testing.T) {
 	}
 }
 
-// TestJobAccessWithoutPermission: a visitor who may not read the bindings of the app has no tab, and the address
+// TestJobAccessWithoutPermission: without the permission access.read the page has no tab, and the address
 // answers 403.
 func TestJobAccessWithoutPermission(t *testing.T) {
 	for scope, may := range map[string][]string{

@@ -46,7 +46,7 @@ type jobView struct {
 	Heat       *heatView
 	Durations  *durationView
 	Access     *jobAccess
-	MayAccess  bool // the visitor may see who may do what
+	MayAccess  bool // the visitor may read the bindings of the app
 	Definition string
 	Format     string // yaml or json
 	Saved      bool   // the definition was just saved

@@ -34,7 +34,7 @@ func (c *console) retryPage(v *visit) error {
 	return c.showRetry(v, http.StatusOK, retryView{Run: run, Choice: &retryChoice{FromNode: v.r.URL.Query().Get("node")}})
 }
 
-// showRetry shows the form with what there is to choose from.
+// showRetry shows the form with the nodes, versions and hosts that a retry may name.
 func (c *console) showRetry(v *visit, code int, view retryView) error {
 	name, _, ok := strings.Cut(cmp.Or(view.Run.Alias, view.Run.Module), "@")
 	if ok && c.visitor(v).May("jobs.write", v.app) {

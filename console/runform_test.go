@@ -24,7 +24,7 @@ func withSchema(f *fakeAPI) *fakeAPI {
 	return f
 }
 
-// TestRunForm runs a job by the fields of its input. A mistake is next to its field, and what was typed stays.
+// TestRunForm runs a job by the fields of its input. A mistake is next to its field, and the typed value stays.
 func TestRunForm(t *testing.T) {
 	f := newFake().populate()
 	withSchema(f)

@@ -57,7 +57,7 @@ type Job struct {
 	Fanout     *Fanout       `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
 	Dependency *Dependency   `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // starts a run when runs of other jobs have ended
 	Trigger    *EventTrigger `protobuf:"bytes,35,opt,name=trigger,proto3" json:"trigger,omitempty"`       // starts a run for each event that fits
-	Alerts     []*JobAlert   `protobuf:"bytes,36,rep,name=alerts,proto3" json:"alerts,omitempty"`         // what becomes an alert, in addition to the alert rules of the app; at most 8
+	Alerts     []*JobAlert   `protobuf:"bytes,36,rep,name=alerts,proto3" json:"alerts,omitempty"`         // rules for this job alone, in addition to the alert rules of the app; at most 8
 	// Set by the server; ignored when applied, except etag.
 	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // number of changes of the definition
 	// etag changes with the definition. When applied with an etag: an existing job changes
