@@ -76,6 +76,23 @@ func TestDev(t *testing.T) {
 	})
 }
 
+// TestCordon has a server of its own, because the scripts of TestDev share one host and need it.
+func TestCordon(t *testing.T) {
+	ready := startDev(t, t.TempDir())
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/cordon",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
+			e.Setenv("WHEELWORK_URL", ready.URL)
+			e.Setenv("WHEELWORK_TOKEN", ready.Token)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"field": readField},
+	})
+}
+
 // haveInterpreter evaluates the conditions of scripts that name a language.
 func haveInterpreter(dir, language string) (bool, error) {
 	known, ok := script.ByLanguage(language)
