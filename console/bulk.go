@@ -33,7 +33,7 @@ var (
 )
 
 // bulkChoices are the names of the form's fields. The others are of the filter.
-var bulkChoices = []string{"action", "note", "force", "set-owner", "set-no-owner", "set-labels", "set-remove", "set-timeout", "set-zone", "until", "until-zone"}
+var bulkChoices = []string{"action", "note", "force", "set-owner", "set-no-owner", "set-labels", "set-remove", "set-timeout", "set-zone", "set-alert-events", "set-alert-channels", "set-no-alerts", "until", "until-zone"}
 
 // besideFilter are the names in the address of a list that do not select.
 var besideFilter = []string{"app", "sort", "page"}
@@ -248,10 +248,18 @@ func readChanges(q url.Values) (*apiv1.JobChanges, error) {
 	if q.Get("set-no-owner") != "" {
 		set.Owner = proto.String("")
 	}
-	for name := range strings.SplitSeq(q.Get("set-remove"), ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			set.RemoveLabels = append(set.RemoveLabels, name)
+	list := func(name string) (all []string) {
+		for x := range strings.SplitSeq(q.Get(name), ",") {
+			if x = strings.TrimSpace(x); x != "" {
+				all = append(all, x)
+			}
 		}
+		return all
+	}
+	set.RemoveLabels = list("set-remove")
+	set.RemoveAlerts = q.Get("set-no-alerts") != ""
+	if alert := (&apiv1.JobAlert{Events: list("set-alert-events"), Channels: list("set-alert-channels")}); proto.Size(alert) > 0 {
+		set.Alerts = []*apiv1.JobAlert{alert}
 	}
 	var err error
 	set.Labels, err = readLabels(strings.Split(q.Get("set-labels"), ","))

@@ -77,12 +77,15 @@ func kindsIn(body string) string {
 // TestBulk previews and starts an operation, sends the form twice, and stops the operation.
 func TestBulk(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
-	const address = "/apps/default/bulk/jobs?action=jobs.set&prefix=totals&label=team%3Dbilling&set-owner=team-b&set-labels=a%3D1%2Cb%3D2&set-remove=old%2C+older&set-timeout=5m&set-zone=Asia%2FTokyo&note=why"
+	const address = "/apps/default/bulk/jobs?action=jobs.set&prefix=totals&label=team%3Dbilling&set-owner=team-b&set-labels=a%3D1%2Cb%3D2&set-remove=old%2C+older&set-timeout=5m&set-zone=Asia%2FTokyo&set-alert-events=failed,+recovered&set-alert-channels=ops&set-no-alerts=yes&note=why"
 	_, body := s.do(t, "GET", address, nil)
 	key := regexp.MustCompile(`name="key" value="([^"]+)"`).FindStringSubmatch(body)
 	action := regexp.MustCompile(`method="post" action="(/apps/default/bulk[^"]+)"`).FindStringSubmatch(body)
 	if key == nil || action == nil {
 		t.Fatalf("no form that starts the operation:\n%s", body)
+	}
+	if !strings.Contains(body, "alert=event=failed event=recovered channel=ops") {
+		t.Errorf("the preview does not show the alert:\n%s", body)
 	}
 	resp, _ := s.post(t, html.UnescapeString(action[1]), url.Values{"key": {key[1]}}.Encode())
 	to := resp.Header.Get("Location")
@@ -101,6 +104,7 @@ func TestBulk(t *testing.T) {
 		Set: &apiv1.JobChanges{
 			Owner: proto.String("team-b"), Labels: map[string]string{"a": "1", "b": "2"}, RemoveLabels: []string{"old", "older"},
 			Timeout: proto.String("5m"), Zone: proto.String("Asia/Tokyo"),
+			Alerts: []*apiv1.JobAlert{{Events: []string{"failed", "recovered"}, Channels: []string{"ops"}}}, RemoveAlerts: true,
 		},
 	}
 	if len(started) != 2 || !proto.Equal(started[1], want) {

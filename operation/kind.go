@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wheelworkhq/wheelwork/alert/definition"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/job/naming"
@@ -139,9 +140,22 @@ func setFields(j *apiv1.Job, set *apiv1.JobChanges) {
 	if set.Timeout != nil {
 		j.Timeout = *set.Timeout
 	}
+	if set.RemoveAlerts {
+		j.Alerts = slices.DeleteFunc(j.Alerts, func(x *apiv1.JobAlert) bool { return !has(set.Alerts, x) })
+	}
+	for _, x := range set.Alerts {
+		if !has(j.Alerts, x) {
+			j.Alerts = append(j.Alerts, proto.CloneOf(x))
+		}
+	}
 	if s := j.Schedule; set.Zone != nil && (s.GetCron() != "" || s.GetDaily() != nil) {
 		s.Zone = *set.Zone
 	}
+}
+
+// has reports whether a list has an alert equal to x.
+func has(alerts []*apiv1.JobAlert, x *apiv1.JobAlert) bool {
+	return slices.ContainsFunc(alerts, func(y *apiv1.JobAlert) bool { return proto.Equal(x, y) })
 }
 
 const (
@@ -225,6 +239,9 @@ func checkSet(set *apiv1.JobChanges) error {
 	sample := &apiv1.Job{App: naming.DefaultApp, Name: "sample", Handler: &apiv1.Handler{Module: "sample@1"}, Schedule: &apiv1.Schedule{Cron: "0 0 * * *"}}
 	setFields(sample, set)
 	if err := job.Validate(sample); err != nil {
+		return status.Errorf(codes.InvalidArgument, "set: %v", err)
+	}
+	if _, err := definition.ReadJobAlerts(sample.App, sample.Name, set.Alerts); err != nil {
 		return status.Errorf(codes.InvalidArgument, "set: %v", err)
 	}
 	return nil

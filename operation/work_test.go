@@ -279,8 +279,13 @@ func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(3)
 		f.jobs["job-00001"].Schedule = &apiv1.Schedule{Every: "5m"}
+		failed := &apiv1.JobAlert{Events: []string{"failed"}, Channels: []string{"ops"}}
+		missed := &apiv1.JobAlert{Events: []string{"missed"}, Channels: []string{"ops"}}
+		f.jobs["job-00000"].Alerts = []*apiv1.JobAlert{missed, failed}
+		f.jobs["job-00002"].Alerts = []*apiv1.JobAlert{missed}
 		req := &apiv1.StartOperationRequest{App: "shop", Kind: "jobs.set", All: true, Set: &apiv1.JobChanges{
 			Owner: proto.String("team-b"), Labels: map[string]string{"tier": "1"}, RemoveLabels: []string{"team"}, Timeout: proto.String("5m"), Zone: proto.String("Asia/Tokyo"),
+			Alerts: []*apiv1.JobAlert{failed}, RemoveAlerts: true,
 		}}
 		for _, want := range []string{"done 3/0/0 of 3", "done 0/3/0 of 3"} {
 			s, op := f.begin(t, req)
@@ -290,6 +295,9 @@ func TestSet(t *testing.T) {
 			}
 		}
 		for name, j := range f.jobs {
+			if len(j.Alerts) != 1 || !proto.Equal(j.Alerts[0], failed) {
+				t.Errorf("%s: alerts %v", name, j.Alerts)
+			}
 			if zone := j.Schedule.Zone; j.Owner != "team-b" || j.Timeout != "5m" || len(j.Labels) != 1 || j.Labels["tier"] != "1" || j.Paused != nil || (zone == "Asia/Tokyo") != (name != "job-00001") {
 				t.Errorf("%v", j)
 			}
@@ -396,6 +404,7 @@ func TestInvalid(t *testing.T) {
 		"set is for jobs.set":      {Kind: "jobs.run", All: true, Set: &apiv1.JobChanges{}},
 		"force is for jobs.delete": {Kind: "jobs.run", All: true, Force: true},
 		"zone":                     {Kind: "jobs.set", All: true, Set: &apiv1.JobChanges{Zone: proto.String("Mars/Base")}},
+		"channels":                 {Kind: "jobs.set", All: true, Set: &apiv1.JobChanges{Alerts: []*apiv1.JobAlert{{Events: []string{"failed"}}}}},
 		"timeout":                  {Kind: "jobs.set", All: true, Set: &apiv1.JobChanges{Timeout: proto.String("soon")}},
 		"the limit is 450":         {Kind: "jobs.run", All: true, Note: strings.Repeat("n", 1001)},
 	} {

@@ -173,6 +173,8 @@ type JobChanges struct {
 	RemoveLabels  []string               `protobuf:"bytes,3,rep,name=remove_labels,json=removeLabels,proto3" json:"remove_labels,omitempty"`                                           // names of labels
 	Timeout       *string                `protobuf:"bytes,4,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`                                                                   // as in Job
 	Zone          *string                `protobuf:"bytes,5,opt,name=zone,proto3,oneof" json:"zone,omitempty"`                                                                         // of cron and daily schedules; other jobs are skipped
+	Alerts        []*JobAlert            `protobuf:"bytes,6,rep,name=alerts,proto3" json:"alerts,omitempty"`                                                                           // added to the jobs that lack an equal one; at most 8 per job
+	RemoveAlerts  bool                   `protobuf:"varint,7,opt,name=remove_alerts,json=removeAlerts,proto3" json:"remove_alerts,omitempty"`                                          // removes the alerts that a job defines, except those in alerts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,20 @@ func (x *JobChanges) GetZone() string {
 		return *x.Zone
 	}
 	return ""
+}
+
+func (x *JobChanges) GetAlerts() []*JobAlert {
+	if x != nil {
+		return x.Alerts
+	}
+	return nil
+}
+
+func (x *JobChanges) GetRemoveAlerts() bool {
+	if x != nil {
+		return x.RemoveAlerts
+	}
+	return false
 }
 
 type StartOperationResponse struct {
@@ -746,14 +762,16 @@ const file_v1_operation_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\n" +
 	" \x01(\tR\x0eidempotencyKey\x12\x17\n" +
 	"\adry_run\x18\v \x01(\bR\x06dryRun\x120\n" +
-	"\x05until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9c\x02\n" +
+	"\x05until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf1\x02\n" +
 	"\n" +
 	"JobChanges\x12\x19\n" +
 	"\x05owner\x18\x01 \x01(\tH\x00R\x05owner\x88\x01\x01\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.wheelwork.v1.JobChanges.LabelsEntryR\x06labels\x12#\n" +
 	"\rremove_labels\x18\x03 \x03(\tR\fremoveLabels\x12\x1d\n" +
 	"\atimeout\x18\x04 \x01(\tH\x01R\atimeout\x88\x01\x01\x12\x17\n" +
-	"\x04zone\x18\x05 \x01(\tH\x02R\x04zone\x88\x01\x01\x1a9\n" +
+	"\x04zone\x18\x05 \x01(\tH\x02R\x04zone\x88\x01\x01\x12.\n" +
+	"\x06alerts\x18\x06 \x03(\v2\x16.wheelwork.v1.JobAlertR\x06alerts\x12#\n" +
+	"\rremove_alerts\x18\a \x01(\bR\fremoveAlerts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -837,8 +855,9 @@ var file_v1_operation_proto_goTypes = []any{
 	(*ListRunsRequest)(nil),          // 10: wheelwork.v1.ListRunsRequest
 	(*ListJobsRequest)(nil),          // 11: wheelwork.v1.ListJobsRequest
 	(*timestamppb.Timestamp)(nil),    // 12: google.protobuf.Timestamp
-	(*Run)(nil),                      // 13: wheelwork.v1.Run
-	(*Job)(nil),                      // 14: wheelwork.v1.Job
+	(*JobAlert)(nil),                 // 13: wheelwork.v1.JobAlert
+	(*Run)(nil),                      // 14: wheelwork.v1.Run
+	(*Job)(nil),                      // 15: wheelwork.v1.Job
 }
 var file_v1_operation_proto_depIdxs = []int32{
 	10, // 0: wheelwork.v1.StartOperationRequest.runs:type_name -> wheelwork.v1.ListRunsRequest
@@ -846,28 +865,29 @@ var file_v1_operation_proto_depIdxs = []int32{
 	1,  // 2: wheelwork.v1.StartOperationRequest.set:type_name -> wheelwork.v1.JobChanges
 	12, // 3: wheelwork.v1.StartOperationRequest.until:type_name -> google.protobuf.Timestamp
 	9,  // 4: wheelwork.v1.JobChanges.labels:type_name -> wheelwork.v1.JobChanges.LabelsEntry
-	3,  // 5: wheelwork.v1.StartOperationResponse.operation:type_name -> wheelwork.v1.Operation
-	13, // 6: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
-	14, // 7: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
-	12, // 8: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
-	12, // 9: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	0,  // 10: wheelwork.v1.Operation.request:type_name -> wheelwork.v1.StartOperationRequest
-	3,  // 11: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
-	0,  // 12: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
-	4,  // 13: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
-	5,  // 14: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
-	7,  // 15: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
-	8,  // 16: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
-	2,  // 17: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
-	6,  // 18: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	6,  // 19: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	3,  // 20: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
-	3,  // 21: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 5: wheelwork.v1.JobChanges.alerts:type_name -> wheelwork.v1.JobAlert
+	3,  // 6: wheelwork.v1.StartOperationResponse.operation:type_name -> wheelwork.v1.Operation
+	14, // 7: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
+	15, // 8: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
+	12, // 9: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
+	12, // 10: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	0,  // 11: wheelwork.v1.Operation.request:type_name -> wheelwork.v1.StartOperationRequest
+	3,  // 12: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
+	0,  // 13: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
+	4,  // 14: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
+	5,  // 15: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
+	7,  // 16: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
+	8,  // 17: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
+	2,  // 18: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
+	6,  // 19: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	6,  // 20: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	3,  // 21: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
+	3,  // 22: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_v1_operation_proto_init() }

@@ -52,6 +52,10 @@ func Fields(m proto.Message) (all []string) {
 			all = append(all, pairs...)
 		case f.IsList():
 			for k := range value.List().Len() {
+				if f.Message() != nil {
+					all = append(all, name+"="+strings.Join(Fields(value.List().Get(k).Message().Interface()), " "))
+					continue
+				}
 				all = append(all, fmt.Sprintf("%s=%v", name, value.List().Get(k)))
 			}
 		case f.Message() != nil:

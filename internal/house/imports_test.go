@@ -116,7 +116,7 @@ var rooms = []room{
 	{"internal/verifier", []string{"api/v1", "modules", "runtime", "runtime/abi", "runtime/local", "runtime/process", "runtime/sandbox", "runtime/script", "runtime/wasm", "sched"}, "an upload is not trusted: one process with limits looks at it"},
 	{"cluster", []string{"api/v1", "internal/wait", "job", "job/naming", "journal/etcd", "nameserver", "nameserver/balance", "sched"}, "what a server knows of the others is one watched table, and all decisions follow from it"},
 	{"cluster/life", nil, "the life of a partition follows from events and from what a server sees: a test covers every phase with every event"},
-	{"operation", []string{"access", "access/audit", "api/v1", "internal/conditions", "job", "job/naming"}, "it makes each change with a call to the API, as any client does"},
+	{"operation", []string{"access", "access/audit", "alert/definition", "api/v1", "internal/conditions", "job", "job/naming"}, "it makes each change with a call to the API, as any client does"},
 	{"cluster/router", []string{"access", "access/audit", "api/v1", "cluster", "internal/methods", "internal/transport", "internal/version", "internal/wait", "job", "job/naming", "modules", "modules/transfer", "sched"}, "there is one way to the owner of a partition"},
 	{"cluster/slotmover", []string{"api/v1", "cluster", "cluster/router", "internal/wait", "job", "sched"}, "a slot moves in steps that any later owner can repeat"},
 	{"cluster/partition", []string{"api/v1", "backup/archive", "cluster", "cluster/life", "cluster/router", "cluster/slotmover", "internal/datadir", "internal/wait", "journal", "journal/etcd", "modules", "sched", "store"}, "it carries out what cluster/life decides, and is the only room that opens and closes what a partition has"},
