@@ -88,7 +88,7 @@ func loadAssets(version string) (*assets, error) {
 	}
 	a.openAPI = newAsset(bytes.Replace(description, []byte(openAPIVersion), append([]byte(`"version": `), text...), 1), "application/json")
 	a.schemas = map[string]asset{"document": newAsset(document.Schema(), schemaType)}
-	for _, k := range document.Kinds() {
+	for _, k := range document.Written() {
 		a.schemas[strings.ToLower(k.Name)] = newAsset(k.Schema(), schemaType)
 	}
 	return a, nil

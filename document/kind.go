@@ -113,11 +113,18 @@ func indexed(all ...*Kind) []*Kind {
 // may name.
 func Kinds() []*Kind { return slices.Clone(kinds) }
 
+// Written returns all kinds that a file may have: those of [Kinds], and Subscription, which
+// [Parse] replaces by documents of these.
+func Written() []*Kind { return append(Kinds(), subscriptionKind) }
+
 // DefaultKind is the kind of a document without the field kind.
 const DefaultKind = "Job"
 
 // Find returns the kind with a name, in any case.
 func Find(name string) (*Kind, error) {
+	if strings.EqualFold(name, subscriptionKind.Name) {
+		return nil, fmt.Errorf("a subscription is an alertchannel and an alertrule of its name: use these kinds")
+	}
 	var names []string
 	for _, k := range kinds {
 		if strings.EqualFold(k.Name, name) {
@@ -148,9 +155,15 @@ func nearest(name string, names []string) string {
 // nil for a kind alone.
 func Lookup(text string) (*Kind, *Field, error) {
 	name, path, deeper := strings.Cut(text, ".")
-	k, err := Find(name)
-	if err != nil || !deeper {
-		return k, nil, err
+	k := subscriptionKind
+	if !strings.EqualFold(name, k.Name) {
+		var err error
+		if k, err = Find(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !deeper {
+		return k, nil, nil
 	}
 	at := ""
 	for part := range strings.SplitSeq(path, ".") {

@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // Parse reads documents: YAML with any number of them, JSON objects one after another, or
-// lists in either. Field names are those of the tables, in snake case or in camel case.
+// lists in either. A subscription becomes two documents. Field names are those of the tables, in snake case or in camel case.
 // Numbers, dates and booleans in a text retain their spelling. The error is of type
 // [Problems] and has all mistakes, up to a thousand or so, unless the source cannot be read.
 func Parse(r io.Reader, opts Options) ([]*Document, error) {
@@ -58,13 +58,24 @@ func Parse(r io.Reader, opts Options) ([]*Document, error) {
 		if len(problems) > maxProblems {
 			break
 		}
-		p := parser{opts: opts, budget: &budget, at: Position{File: opts.File, Document: root.document}}
-		d := p.document(root.node)
-		if len(p.problems) > 0 {
+		at := Position{File: opts.File, Document: root.document}
+		nodes := []*yaml.Node{root.node}
+		if kind, is := isSubscription(root.node); is {
+			p := parser{opts: opts, budget: &budget, at: at}
+			nodes = p.subscription(root.node, kind)
 			problems = append(problems, p.problems...)
-			continue
 		}
-		documents = append(documents, d)
+		before := len(problems)
+		for _, n := range nodes {
+			p := parser{opts: opts, budget: &budget, at: at}
+			d := p.document(n)
+			for _, x := range p.problems {
+				if !slices.Contains(problems[before:], x) { // both halves of a subscription have it
+					problems = append(problems, x)
+				}
+			}
+			documents = append(documents, d)
+		}
 	}
 	if len(problems) > 0 {
 		return nil, problems

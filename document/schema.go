@@ -25,7 +25,7 @@ func (k *Kind) Schema() []byte {
 // Schema returns the JSON Schema of a document of any kind, which the field kind tells.
 func Schema() []byte {
 	rules, definitions, names := []any{}, schema{}, []string{}
-	for _, k := range kinds {
+	for _, k := range Written() {
 		names = append(names, k.Name)
 		definitions[k.Name] = k.schemaOf()
 		is := schema{"required": []string{"kind"}, "properties": schema{"kind": kindSchema(k.Name)}}

@@ -113,9 +113,12 @@ token is needed there.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := document.Schema
 			if len(args) > 0 {
-				k, err := document.Find(args[0])
+				k, f, err := document.Lookup(args[0])
 				if err != nil {
 					return command.Usage(cmd, "%s", err)
+				}
+				if f != nil {
+					return command.Usage(cmd, "%q is a field: want a kind, such as %s", args[0], strings.ToLower(k.Name))
 				}
 				text = k.Schema
 			}
@@ -127,7 +130,7 @@ token is needed there.`,
 
 func kindList() string {
 	var names []string
-	for _, k := range document.Kinds() {
+	for _, k := range document.Written() {
 		names = append(names, k.Name)
 	}
 	return strings.Join(names, ", ")
@@ -139,7 +142,7 @@ func complete(cmd *cobra.Command, args []string, prefix string) ([]string, cobra
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	for _, k := range document.Kinds() {
+	for _, k := range document.Written() {
 		name := strings.ToLower(k.Name)
 		names = append(names, name)
 		if cmd.Name() == "explain" && strings.HasPrefix(prefix, name+".") {
