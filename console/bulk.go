@@ -69,6 +69,9 @@ func (b bulkView) Choice(name string) string { return b.Choices.Get(name) }
 // Shown returns the number of objects that the preview shows.
 func (b bulkView) Shown() int { return len(b.Found.Runs) + len(b.Found.Jobs) }
 
+// Finds reports whether the operation finds runs and changes none.
+func (b bulkView) Finds() bool { return b.Kind() == searchKind }
+
 // Harms reports whether the change takes something away.
 func (b bulkView) Harms() bool {
 	return slices.Contains([]string{"jobs.delete", "runs.cancel", "runs.delete", "runs.purge"}, b.Kind())
@@ -151,6 +154,9 @@ func pauseEnd(v *visit, q url.Values) (*timestamppb.Timestamp, error) {
 
 // fitsState reports whether a kind changes runs with a state.
 func fitsState(kind, state string) bool {
+	if kind == searchKind {
+		return true
+	}
 	switch state {
 	case "":
 		return true
@@ -181,6 +187,8 @@ func (b *bulkView) selectBy(req proto.Message, conditions map[string]string) err
 			b.Request.Runs.OutputValues = valueOf(f.Value)
 		case b.Runs && f.Name == "module":
 			b.Request.Module = f.Value
+		case b.Runs && f.Name == "error":
+			b.Request.Error = f.Value
 		case b.Runs && (f.Name == "from" || f.Name == "to"):
 			at, err := time.Parse(time.RFC3339, f.Value)
 			if err != nil {

@@ -34,6 +34,11 @@ func (f *fakeAPI) populateOperations() {
 			Request: &apiv1.StartOperationRequest{Kind: "runs.retry", Module: "totals@1", Runs: &apiv1.ListRunsRequest{State: "failed", Triggers: []string{"manual"}, Since: timestamppb.New(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))}},
 		},
 		{Id: "op_failed", App: "default", Kind: "jobs.delete", Caller: "ci", State: "failed", StartedAt: began, EndedAt: began, Error: "ci (tok_1) is no longer accepted", Request: &apiv1.StartOperationRequest{Kind: "jobs.delete", All: true}},
+		{
+			Id: "op_search", App: "default", Kind: "runs.search", Caller: "ada", State: "done", StartedAt: began, EndedAt: began, Done: 700, Skipped: 600,
+			Found:   []*apiv1.FoundRun{{Id: failedRun, Job: "totals", State: "failed", PlannedAt: began, FinishedAt: began}},
+			Request: &apiv1.StartOperationRequest{Kind: "runs.search", Error: "no such table"},
+		},
 		{Id: "op_new", App: "default", Kind: "jobs.of_a_newer_version", Caller: "ci", State: "cancelled", CancelledBy: "bob", StartedAt: began, EndedAt: began},
 	}
 }

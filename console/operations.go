@@ -8,9 +8,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/conditions"
 )
 
+// searchKind is the kind of operations that finds runs.
+const searchKind = "runs.search"
+
 // The kinds of operations that the console offers.
 var (
-	runKinds = []string{"runs.cancel", "runs.retry", "runs.purge", "runs.delete"}
+	runKinds = []string{"runs.cancel", "runs.retry", "runs.purge", "runs.delete", searchKind}
 	jobKinds = []string{"jobs.pause", "jobs.resume", "jobs.run", "jobs.set", "jobs.delete"}
 )
 
@@ -27,6 +30,9 @@ func (o operationView) Known() bool {
 
 // Runs reports whether the operation changes runs.
 func (o operationView) Runs() bool { return strings.HasPrefix(o.Kind, "runs.") }
+
+// Finds reports whether the operation searches runs and changes none.
+func (o operationView) Finds() bool { return o.Kind == searchKind }
 
 // Live reports whether the operation has not ended.
 func (o operationView) Live() bool { return o.State == "running" }

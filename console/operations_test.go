@@ -24,6 +24,7 @@ func operationPages() map[string][]string {
 		"/apps/default/operations/op_done":   {"state=failed", "trigger=manual", "since=2026-11-01T08:00:00Z", "module=totals@1", "33 of 33", `href="/apps/default/runs"`, "12s"},
 		"/apps/default/operations/op_failed": {"is no longer accepted", "all jobs of the app"},
 		"/apps/default/operations/op_new":    {"bob"},
+		"/apps/default/operations/op_search": {"Search runs", "error=no such table", `id="found-` + failedRun, "The newest 1 of 700.", "Do not match", "1\u202f300"},
 
 		"/apps/default/bulk/jobs":                                                                                {"all jobs of the app", `value="jobs.pause"`, `value="jobs.delete"`, "Preview"},
 		"/apps/default/bulk/jobs?prefix=totals&owner=ada&page=3":                                                 {"prefix=totals", "owner=ada", `<input type="hidden" name="prefix" value="totals">`, `href="/apps/default/jobs?owner=ada&amp;prefix=totals"`},
@@ -34,6 +35,7 @@ func operationPages() map[string][]string {
 		"/apps/default/bulk/jobs?action=jobs.set&set-owner=b&note=n%22":                                          {"owner=b", `value="n&#34;"`, "Each definition gets a new revision."},
 		"/apps/default/bulk/runs?state=failed&job=totals&from=2026-11-01T08:00:00Z&trigger=manual&module=totals": {"state=failed", "job=totals", "since=2026-11-01T08:00:00Z", "trigger=manual", "module=totals", `value="runs.retry"`},
 		"/apps/default/bulk/runs?state=live&action=runs.cancel":                                                  {"Runs: ", "The first 2 are shown.", liveRun, `<button class="danger">Cancel runs (`},
+		"/apps/default/bulk/runs?error=no+such&action=runs.search":                                               {"error=no such", `<button class="primary">Search runs</button>`, "Nothing changes."},
 		"/apps/default/bulk/runs?job=totals&label=team=money+and+more,tier=1&to=2026-11-01T08:00:00%2B01:00":     {"label team=money and more", "label tier=1", "until=2026-11-01T07:00:00Z"},
 	}
 }
@@ -42,11 +44,11 @@ func operationPages() map[string][]string {
 func TestBulkChoices(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for path, want := range map[string]string{
-		"/apps/default/bulk/runs":                    "runs.cancel runs.retry runs.purge runs.delete",
-		"/apps/default/bulk/runs?state=live":         "runs.cancel",
-		"/apps/default/bulk/runs?state=running":      "runs.cancel",
-		"/apps/default/bulk/runs?state=unsuccessful": "runs.retry runs.purge runs.delete",
-		"/apps/default/bulk/runs?state=failed":       "runs.retry runs.purge runs.delete",
+		"/apps/default/bulk/runs":                    "runs.cancel runs.retry runs.purge runs.delete runs.search",
+		"/apps/default/bulk/runs?state=live":         "runs.cancel runs.search",
+		"/apps/default/bulk/runs?state=running":      "runs.cancel runs.search",
+		"/apps/default/bulk/runs?state=unsuccessful": "runs.retry runs.purge runs.delete runs.search",
+		"/apps/default/bulk/runs?state=failed":       "runs.retry runs.purge runs.delete runs.search",
 	} {
 		_, body := s.do(t, "GET", path, nil)
 		if got := kindsIn(body); got != want {
@@ -129,7 +131,7 @@ func TestBulk(t *testing.T) {
 func TestBulkRefused(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for path, want := range map[string]string{
-		"/apps/default/bulk/runs?error=amount&action=runs.retry":   "cannot select by this",
+		"/apps/default/bulk/runs?kind=amount&action=runs.retry":    "cannot select by this",
 		"/apps/default/bulk/runs?kind=ab&action=runs.retry":        "cannot select by this",
 		"/apps/default/bulk/runs?range=day&action=runs.retry":      "cannot select by this",
 		"/apps/default/bulk/runs?from=yesterday&action=runs.retry": "is not a time",

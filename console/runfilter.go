@@ -151,9 +151,9 @@ func (f runFilter) Set() bool {
 	return f.Job != "" || f.State != "" || f.Host != "" || f.Parent != "" || f.Trigger != "" || f.Label != "" || f.reads() || f.searches() || f.Timed()
 }
 
-// Bulk reports whether a change of all runs of the filter can be offered: it selects runs by neither
-// the text nor the kind of an error, and would change others.
-func (f runFilter) Bulk() bool { return f.Set() && f.Error == "" && f.Kind == "" }
+// Bulk reports whether a change of all runs of the filter can be offered: it does not select runs by
+// the kind of an error, and would change others.
+func (f runFilter) Bulk() bool { return f.Set() && f.Kind == "" }
 
 // Timed reports whether the filter has a time range.
 func (f runFilter) Timed() bool { return !f.since.IsZero() || !f.until.IsZero() }

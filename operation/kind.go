@@ -23,13 +23,16 @@ type kind struct {
 	list  func(ctx context.Context, w *work, token string) (page []object, next string, err error)
 	state string // of runs, without one in the request
 	live  bool   // it changes live runs, otherwise ended ones
-	// change changes one object. It reports false if the object was like that before.
+	finds bool   // it finds runs and changes none
+	// change changes one object; nil for a kind that finds. It reports false if the object was like that before.
 	change func(ctx context.Context, w *work, o object) (changed bool, err error)
 }
 
 // kindOf returns a kind by its name.
 func kindOf(name string) (kind, bool) {
 	switch name {
+	case "runs.search":
+		return kind{list: listRuns, finds: true}, true
 	case "runs.cancel":
 		return kind{list: listRuns, state: "live", live: true, change: cancelRun}, true
 	case "runs.retry":
@@ -53,7 +56,7 @@ func kindOf(name string) (kind, bool) {
 }
 
 // ofRuns reports whether the objects of the kind are runs.
-func (k kind) ofRuns() bool { return k.state != "" }
+func (k kind) ofRuns() bool { return k.state != "" || k.finds }
 
 func cancelRun(ctx context.Context, w *work, o object) (bool, error) {
 	_, err := w.runs.CancelRun(ctx, &apiv1.CancelRunRequest{App: w.req.App, Id: o.name})
@@ -184,8 +187,8 @@ func check(k kind, q *apiv1.StartOperationRequest) error {
 		return status.Errorf(codes.InvalidArgument, "until is %s, which is no time in the future", q.Until.AsTime().Format(time.RFC3339))
 	case k.ofRuns() && q.Jobs != nil:
 		return status.Errorf(codes.InvalidArgument, "jobs selects jobs, and %s is about runs", q.Kind)
-	case !k.ofRuns() && (q.Runs != nil || q.Module != ""):
-		return status.Errorf(codes.InvalidArgument, "runs and module select runs, and %s is about jobs", q.Kind)
+	case !k.ofRuns() && (q.Runs != nil || q.Module != "" || q.Error != ""):
+		return status.Errorf(codes.InvalidArgument, "runs, module and error select runs, and %s is about jobs", q.Kind)
 	case !q.All && !selects(q):
 		return status.Error(codes.InvalidArgument, "say which objects: by conditions of runs or jobs, or all of them with all")
 	}
@@ -205,7 +208,7 @@ func selects(q *apiv1.StartOperationRequest) bool {
 	proto.Merge(jobs, q.Jobs)
 	runs.App, runs.State, runs.PageSize, runs.PageToken = "", "", 0, ""
 	jobs.App, jobs.PageSize, jobs.PageToken, jobs.WithInput, jobs.Order = "", 0, "", false, ""
-	return q.Module != "" || proto.Size(runs) > 0 || proto.Size(jobs) > 0
+	return q.Module != "" || q.Error != "" || proto.Size(runs) > 0 || proto.Size(jobs) > 0
 }
 
 // checkState refuses a state of runs that the kind cannot change.
@@ -213,6 +216,7 @@ func (k kind) checkState(name, state string) error {
 	fits := true
 	switch {
 	case state == "":
+	case k.finds && (state == "live" || state == "ended" || state == "unsuccessful"):
 	case state == "live":
 		fits = k.live
 	case state == "ended" || state == "unsuccessful":
@@ -220,7 +224,7 @@ func (k kind) checkState(name, state string) error {
 	case !slices.Contains(job.States(), job.State(state)):
 		return status.Errorf(codes.InvalidArgument, "there is no state %.40q: want live, ended, unsuccessful, or one of %s", state, strings.Trim(fmt.Sprint(job.States()), "[]"))
 	default:
-		fits = job.State(state).Terminal() != k.live
+		fits = k.finds || job.State(state).Terminal() != k.live
 	}
 	switch {
 	case fits:

@@ -25,6 +25,7 @@ const (
 	keepEnded   = 24 * time.Hour // how long it knows them
 	maxErrors   = 20             // errors that it keeps of an operation
 	maxError    = 500            // bytes of an error
+	maxFound    = 500            // runs that it keeps of a search
 )
 
 // The states of an operation. The texts are part of the API.
@@ -161,7 +162,7 @@ func (r *Registry) Get(app, id string) (*apiv1.Operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.Snapshot(), nil
+	return e.whole(), nil
 }
 
 // Cancel stops an operation of an app for a caller. first reports whether it ran and no call had cancelled
@@ -200,11 +201,21 @@ func (r *Registry) Close() {
 
 // Progress is how far an operation has come. It is safe for concurrent use.
 type Progress struct {
-	mu sync.Mutex
-	op *apiv1.Operation // its id and its app do not change
+	mu    sync.Mutex
+	op    *apiv1.Operation  // without found; its id and its app do not change
+	found []*apiv1.FoundRun // they do not change
 }
 
-// Snapshot returns the operation as it is now.
+// whole returns the operation as it is now, with the runs that it has found.
+func (p *Progress) whole() *apiv1.Operation {
+	op := p.Snapshot()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	op.Found = slices.Clone(p.found)
+	return op
+}
+
+// Snapshot returns the operation as it is now, without the runs that it has found.
 func (p *Progress) Snapshot() *apiv1.Operation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,6 +234,17 @@ func (p *Progress) Changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.op.Done++
+}
+
+// Found adds runs that a search has found; read is how many it has read since its start.
+func (p *Progress) Found(runs []object, read int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.op.Done += int64(len(runs))
+	p.op.Skipped = max(0, read-p.op.Done)
+	for _, o := range runs[:min(len(runs), maxFound-len(p.found))] {
+		p.found = append(p.found, &apiv1.FoundRun{Id: o.run.Id, Job: o.run.Job, State: o.run.State, PlannedAt: o.run.PlannedAt, FinishedAt: o.run.FinishedAt})
+	}
 }
 
 // Skipped counts an object that needed no change.

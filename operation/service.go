@@ -48,7 +48,7 @@ func (s *Service) StartOperation(ctx context.Context, req *apiv1.StartOperationR
 	req.App = cmp.Or(req.App, naming.DefaultApp)
 	k, ok := kindOf(req.Kind)
 	if !ok {
-		return nil, status.Errorf(codes.InvalidArgument, "there is no kind %.40q of operations: want runs.cancel, runs.retry, runs.delete, runs.purge, jobs.pause, jobs.resume, jobs.run, jobs.delete or jobs.set", req.Kind)
+		return nil, status.Errorf(codes.InvalidArgument, "there is no kind %.40q of operations: want runs.search, runs.cancel, runs.retry, runs.delete, runs.purge, jobs.pause, jobs.resume, jobs.run, jobs.delete or jobs.set", req.Kind)
 	}
 	if err := check(k, req); err != nil {
 		return nil, err

@@ -66,6 +66,8 @@ type work struct {
 	id     string // of the operation; "": it is a preview
 	jobs   apiv1.JobsClient
 	runs   apiv1.RunsClient
+
+	read int64 // runs that the lists have read
 }
 
 func newWork(r *Runner, caller *access.Principal, k kind, req *apiv1.StartOperationRequest) *work {
@@ -106,8 +108,11 @@ func (w *work) as(ctx context.Context) (context.Context, error) {
 	return metadata.NewOutgoingContext(ctx, headers), nil
 }
 
-// do counts the objects, and then changes them.
+// do counts the objects, and then changes them, or it finds them.
 func (w *work) do(ctx context.Context, p *Progress) error {
+	if w.kind.finds {
+		return w.find(ctx, p)
+	}
 	found, err := w.count(ctx, 0)
 	if err != nil {
 		return err
@@ -137,6 +142,18 @@ func (w *work) do(ctx context.Context, p *Progress) error {
 			return nil
 		}
 	}
+}
+
+// find searches for the runs, the newest first. It does not count them before, which would be the same
+// search.
+func (w *work) find(ctx context.Context, p *Progress) error {
+	for page, err := range w.pages(ctx) {
+		if err != nil {
+			return err
+		}
+		p.Found(page, w.read)
+	}
+	return nil
 }
 
 // counted is how many objects there are, and the first of them.
@@ -328,11 +345,13 @@ func listRuns(ctx context.Context, w *work, token string) ([]object, string, err
 	if err != nil {
 		return nil, token, err
 	}
+	w.read += max(int64(answer.Examined), int64(len(answer.Runs)))
 	var page []object
 	for _, r := range answer.Runs {
 		name, _, _ := strings.Cut(r.Module, "@")
 		of := w.req.Module == "" || w.req.Module == r.Module || w.req.Module == name
-		if of && (q.Parent != "" || r.Parent == "" && r.Node == "") {
+		of = of && strings.Contains(strings.ToLower(r.Error), strings.ToLower(w.req.Error))
+		if of && (w.kind.finds || q.Parent != "" || r.Parent == "" && r.Node == "") {
 			page = append(page, object{name: r.Id, run: r})
 		}
 	}

@@ -336,6 +336,37 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// TestSearch finds runs by their errors, parts too, and keeps the newest ones.
+func TestSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(0)
+		at := timestamppb.New(time.Now())
+		for i := range 700 {
+			f.runs = append(f.runs, &apiv1.Run{Id: fmt.Sprintf("run-%03d", i), Job: "a", Module: "m@1", PlannedAt: at, FinishedAt: at, Error: "No such Table orders"})
+		}
+		f.runs[0].Parent = "another"
+		f.runs[1].Error = "refused"
+		f.runs[2].Module = "n@1"
+		s, op := f.begin(t, &apiv1.StartOperationRequest{App: "shop", Kind: "runs.search", Module: "m", Error: "no such table"})
+		time.Sleep(time.Millisecond) // a search waits for nothing
+		got := now(t, s, op)
+		if counts(got) != "done 698/2/0 of 0" || got.Total != nil || len(got.Found) != maxFound || len(f.keys) != 0 {
+			t.Fatalf("%s, %d runs, changes %v", counts(got), len(got.Found), f.keys)
+		}
+		if want := (&apiv1.FoundRun{Id: "run-003", Job: "a", PlannedAt: at, FinishedAt: at}); got.Found[0].Id != "run-000" || !proto.Equal(got.Found[1], want) {
+			t.Errorf("found %v", got.Found[:2])
+		}
+		list, err := s.ListOperations(t.Context(), &apiv1.ListOperationsRequest{App: "shop"})
+		if err != nil || len(list.Operations) != 1 || len(list.Operations[0].Found) != 0 {
+			t.Errorf("the list has the found runs: %v", err)
+		}
+		resp, err := s.StartOperation(access.With(t.Context(), ann), &apiv1.StartOperationRequest{App: "shop", Kind: "runs.search", Error: "REFUSED", DryRun: true})
+		if err != nil || resp.Matched != 1 || resp.Runs[0].Id != "run-001" {
+			t.Errorf("preview: %v, %v", resp, err)
+		}
+	})
+}
+
 // TestDeleteRuns deletes ended runs and payloads, and skips runs and payloads that were deleted before.
 func TestDeleteRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -400,6 +431,8 @@ func TestInvalid(t *testing.T) {
 		"no state \"odd\"":         {Kind: "runs.retry", Runs: &apiv1.ListRunsRequest{State: "odd", Job: "a"}},
 		"is about runs":            {Kind: "runs.retry", Jobs: &apiv1.ListJobsRequest{Prefix: "a"}},
 		"is about jobs":            {Kind: "jobs.run", Runs: &apiv1.ListRunsRequest{Job: "a"}},
+		"no state \"strange\"":     {Kind: "runs.search", Runs: &apiv1.ListRunsRequest{State: "strange", Job: "a"}},
+		"error select runs":        {Kind: "jobs.run", Error: "refused"},
 		"set is empty":             {Kind: "jobs.set", All: true},
 		"set is for jobs.set":      {Kind: "jobs.run", All: true, Set: &apiv1.JobChanges{}},
 		"force is for jobs.delete": {Kind: "jobs.run", All: true, Force: true},

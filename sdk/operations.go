@@ -11,6 +11,7 @@ import (
 // Kinds of operations. The texts are part of the API.
 const (
 	CancelRuns = "runs.cancel"
+	SearchRuns = "runs.search" // finds runs and changes none
 	RetryRuns  = "runs.retry"
 	DeleteRuns = "runs.delete"
 	PurgeRuns  = "runs.purge" // their payloads

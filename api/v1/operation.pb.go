@@ -27,9 +27,9 @@ const (
 type StartOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	App   string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // runs.cancel runs.retry runs.delete runs.purge (payloads) jobs.pause jobs.resume jobs.run jobs.delete jobs.set
+	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // runs.search runs.cancel runs.retry runs.delete runs.purge (payloads) jobs.pause jobs.resume jobs.run jobs.delete jobs.set
 	// runs selects the runs of a kind that begins with runs, as ListRuns does. Its app and its
-	// page are ignored. Without a state: live ones for runs.cancel, unsuccessful ones for
+	// page are ignored. Without a state: all for runs.search, live ones for runs.cancel, unsuccessful ones for
 	// runs.retry, ended ones for runs.delete and runs.purge. Without a parent, parts and the runs of nodes are left to their parents.
 	Runs   *ListRunsRequest `protobuf:"bytes,3,opt,name=runs,proto3" json:"runs,omitempty"`
 	Module string           `protobuf:"bytes,4,opt,name=module,proto3" json:"module,omitempty"` // only runs of this module, as name or name@version
@@ -47,6 +47,7 @@ type StartOperationRequest struct {
 	IdempotencyKey string                 `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	DryRun         bool                   `protobuf:"varint,11,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only count
 	Until          *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=until,proto3" json:"until,omitempty"`                  // for jobs.pause: when the jobs resume; unset: until they are resumed. The note is the reason
+	Error          string                 `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`                  // only runs whose error has this text, in any case
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -163,6 +164,13 @@ func (x *StartOperationRequest) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *StartOperationRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // JobChanges are new values of fields of jobs. A field that is not set stays.
@@ -346,14 +354,15 @@ type Operation struct {
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	Total         *int64                 `protobuf:"varint,8,opt,name=total,proto3,oneof" json:"total,omitempty"` // objects that were counted at the start; unset: not known
-	Done          int64                  `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`         // objects that it changed
-	Skipped       int64                  `protobuf:"varint,10,opt,name=skipped,proto3" json:"skipped,omitempty"`  // objects that needed no change
+	Done          int64                  `protobuf:"varint,9,opt,name=done,proto3" json:"done,omitempty"`         // objects that it changed; runs that runs.search found
+	Skipped       int64                  `protobuf:"varint,10,opt,name=skipped,proto3" json:"skipped,omitempty"`  // objects that needed no change; runs that runs.search read and that do not match
 	Failed        int64                  `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`    // objects whose change was refused
 	Errors        []string               `protobuf:"bytes,12,rep,name=errors,proto3" json:"errors,omitempty"`     // "object: reason", the first 20 of the failed ones
 	Error         string                 `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`       // failed: why it could not go on
 	Note          string                 `protobuf:"bytes,14,opt,name=note,proto3" json:"note,omitempty"`
 	CancelledBy   string                 `protobuf:"bytes,15,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
 	Request       *StartOperationRequest `protobuf:"bytes,16,opt,name=request,proto3" json:"request,omitempty"` // without idempotency_key
+	Found         []*FoundRun            `protobuf:"bytes,17,rep,name=found,proto3" json:"found,omitempty"`     // of runs.search: the newest 500 runs, in the order in which the search found them; empty in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +509,90 @@ func (x *Operation) GetRequest() *StartOperationRequest {
 	return nil
 }
 
+func (x *Operation) GetFound() []*FoundRun {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+// FoundRun is a run that a search has found.
+type FoundRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	PlannedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
+	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"` // unset: it was live
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundRun) Reset() {
+	*x = FoundRun{}
+	mi := &file_v1_operation_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundRun) ProtoMessage() {}
+
+func (x *FoundRun) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_operation_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundRun.ProtoReflect.Descriptor instead.
+func (*FoundRun) Descriptor() ([]byte, []int) {
+	return file_v1_operation_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FoundRun) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FoundRun) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *FoundRun) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FoundRun) GetPlannedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PlannedAt
+	}
+	return nil
+}
+
+func (x *FoundRun) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
 type ListOperationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -510,7 +603,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_v1_operation_proto_msgTypes[4]
+	mi := &file_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +615,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_operation_proto_msgTypes[4]
+	mi := &file_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +628,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListOperationsRequest) GetApp() string {
@@ -561,7 +654,7 @@ type ListAllOperationsRequest struct {
 
 func (x *ListAllOperationsRequest) Reset() {
 	*x = ListAllOperationsRequest{}
-	mi := &file_v1_operation_proto_msgTypes[5]
+	mi := &file_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +666,7 @@ func (x *ListAllOperationsRequest) String() string {
 func (*ListAllOperationsRequest) ProtoMessage() {}
 
 func (x *ListAllOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_operation_proto_msgTypes[5]
+	mi := &file_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +679,7 @@ func (x *ListAllOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListAllOperationsRequest) GetState() string {
@@ -605,7 +698,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_v1_operation_proto_msgTypes[6]
+	mi := &file_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +710,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_operation_proto_msgTypes[6]
+	mi := &file_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +723,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -650,7 +743,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_v1_operation_proto_msgTypes[7]
+	mi := &file_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +755,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_operation_proto_msgTypes[7]
+	mi := &file_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +768,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetOperationRequest) GetApp() string {
@@ -702,7 +795,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_v1_operation_proto_msgTypes[8]
+	mi := &file_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +807,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_operation_proto_msgTypes[8]
+	mi := &file_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +820,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelOperationRequest) GetApp() string {
@@ -748,7 +841,7 @@ var File_v1_operation_proto protoreflect.FileDescriptor
 
 const file_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x12v1/operation.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\x97\x03\n" +
+	"\x12v1/operation.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xad\x03\n" +
 	"\x15StartOperationRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x121\n" +
@@ -762,7 +855,8 @@ const file_v1_operation_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\n" +
 	" \x01(\tR\x0eidempotencyKey\x12\x17\n" +
 	"\adry_run\x18\v \x01(\bR\x06dryRun\x120\n" +
-	"\x05until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf1\x02\n" +
+	"\x05until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05error\x18\r \x01(\tR\x05error\"\xf1\x02\n" +
 	"\n" +
 	"JobChanges\x12\x19\n" +
 	"\x05owner\x18\x01 \x01(\tH\x00R\x05owner\x88\x01\x01\x12<\n" +
@@ -784,7 +878,7 @@ const file_v1_operation_proto_rawDesc = "" +
 	"\amatched\x18\x02 \x01(\x03R\amatched\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x12%\n" +
 	"\x04runs\x18\x04 \x03(\v2\x11.wheelwork.v1.RunR\x04runs\x12%\n" +
-	"\x04jobs\x18\x05 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\"\xf0\x03\n" +
+	"\x04jobs\x18\x05 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\"\x9e\x04\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x12\n" +
@@ -803,8 +897,17 @@ const file_v1_operation_proto_rawDesc = "" +
 	"\x05error\x18\r \x01(\tR\x05error\x12\x12\n" +
 	"\x04note\x18\x0e \x01(\tR\x04note\x12!\n" +
 	"\fcancelled_by\x18\x0f \x01(\tR\vcancelledBy\x12=\n" +
-	"\arequest\x18\x10 \x01(\v2#.wheelwork.v1.StartOperationRequestR\arequestB\b\n" +
-	"\x06_total\"?\n" +
+	"\arequest\x18\x10 \x01(\v2#.wheelwork.v1.StartOperationRequestR\arequest\x12,\n" +
+	"\x05found\x18\x11 \x03(\v2\x16.wheelwork.v1.FoundRunR\x05foundB\b\n" +
+	"\x06_total\"\xba\x01\n" +
+	"\bFoundRun\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x129\n" +
+	"\n" +
+	"planned_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tplannedAt\x12;\n" +
+	"\vfinished_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\"?\n" +
 	"\x15ListOperationsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\"0\n" +
@@ -840,54 +943,58 @@ func file_v1_operation_proto_rawDescGZIP() []byte {
 	return file_v1_operation_proto_rawDescData
 }
 
-var file_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_v1_operation_proto_goTypes = []any{
 	(*StartOperationRequest)(nil),    // 0: wheelwork.v1.StartOperationRequest
 	(*JobChanges)(nil),               // 1: wheelwork.v1.JobChanges
 	(*StartOperationResponse)(nil),   // 2: wheelwork.v1.StartOperationResponse
 	(*Operation)(nil),                // 3: wheelwork.v1.Operation
-	(*ListOperationsRequest)(nil),    // 4: wheelwork.v1.ListOperationsRequest
-	(*ListAllOperationsRequest)(nil), // 5: wheelwork.v1.ListAllOperationsRequest
-	(*ListOperationsResponse)(nil),   // 6: wheelwork.v1.ListOperationsResponse
-	(*GetOperationRequest)(nil),      // 7: wheelwork.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),   // 8: wheelwork.v1.CancelOperationRequest
-	nil,                              // 9: wheelwork.v1.JobChanges.LabelsEntry
-	(*ListRunsRequest)(nil),          // 10: wheelwork.v1.ListRunsRequest
-	(*ListJobsRequest)(nil),          // 11: wheelwork.v1.ListJobsRequest
-	(*timestamppb.Timestamp)(nil),    // 12: google.protobuf.Timestamp
-	(*JobAlert)(nil),                 // 13: wheelwork.v1.JobAlert
-	(*Run)(nil),                      // 14: wheelwork.v1.Run
-	(*Job)(nil),                      // 15: wheelwork.v1.Job
+	(*FoundRun)(nil),                 // 4: wheelwork.v1.FoundRun
+	(*ListOperationsRequest)(nil),    // 5: wheelwork.v1.ListOperationsRequest
+	(*ListAllOperationsRequest)(nil), // 6: wheelwork.v1.ListAllOperationsRequest
+	(*ListOperationsResponse)(nil),   // 7: wheelwork.v1.ListOperationsResponse
+	(*GetOperationRequest)(nil),      // 8: wheelwork.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),   // 9: wheelwork.v1.CancelOperationRequest
+	nil,                              // 10: wheelwork.v1.JobChanges.LabelsEntry
+	(*ListRunsRequest)(nil),          // 11: wheelwork.v1.ListRunsRequest
+	(*ListJobsRequest)(nil),          // 12: wheelwork.v1.ListJobsRequest
+	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
+	(*JobAlert)(nil),                 // 14: wheelwork.v1.JobAlert
+	(*Run)(nil),                      // 15: wheelwork.v1.Run
+	(*Job)(nil),                      // 16: wheelwork.v1.Job
 }
 var file_v1_operation_proto_depIdxs = []int32{
-	10, // 0: wheelwork.v1.StartOperationRequest.runs:type_name -> wheelwork.v1.ListRunsRequest
-	11, // 1: wheelwork.v1.StartOperationRequest.jobs:type_name -> wheelwork.v1.ListJobsRequest
+	11, // 0: wheelwork.v1.StartOperationRequest.runs:type_name -> wheelwork.v1.ListRunsRequest
+	12, // 1: wheelwork.v1.StartOperationRequest.jobs:type_name -> wheelwork.v1.ListJobsRequest
 	1,  // 2: wheelwork.v1.StartOperationRequest.set:type_name -> wheelwork.v1.JobChanges
-	12, // 3: wheelwork.v1.StartOperationRequest.until:type_name -> google.protobuf.Timestamp
-	9,  // 4: wheelwork.v1.JobChanges.labels:type_name -> wheelwork.v1.JobChanges.LabelsEntry
-	13, // 5: wheelwork.v1.JobChanges.alerts:type_name -> wheelwork.v1.JobAlert
+	13, // 3: wheelwork.v1.StartOperationRequest.until:type_name -> google.protobuf.Timestamp
+	10, // 4: wheelwork.v1.JobChanges.labels:type_name -> wheelwork.v1.JobChanges.LabelsEntry
+	14, // 5: wheelwork.v1.JobChanges.alerts:type_name -> wheelwork.v1.JobAlert
 	3,  // 6: wheelwork.v1.StartOperationResponse.operation:type_name -> wheelwork.v1.Operation
-	14, // 7: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
-	15, // 8: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
-	12, // 9: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
-	12, // 10: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	15, // 7: wheelwork.v1.StartOperationResponse.runs:type_name -> wheelwork.v1.Run
+	16, // 8: wheelwork.v1.StartOperationResponse.jobs:type_name -> wheelwork.v1.Job
+	13, // 9: wheelwork.v1.Operation.started_at:type_name -> google.protobuf.Timestamp
+	13, // 10: wheelwork.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
 	0,  // 11: wheelwork.v1.Operation.request:type_name -> wheelwork.v1.StartOperationRequest
-	3,  // 12: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
-	0,  // 13: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
-	4,  // 14: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
-	5,  // 15: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
-	7,  // 16: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
-	8,  // 17: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
-	2,  // 18: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
-	6,  // 19: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	6,  // 20: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
-	3,  // 21: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
-	3,  // 22: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 12: wheelwork.v1.Operation.found:type_name -> wheelwork.v1.FoundRun
+	13, // 13: wheelwork.v1.FoundRun.planned_at:type_name -> google.protobuf.Timestamp
+	13, // 14: wheelwork.v1.FoundRun.finished_at:type_name -> google.protobuf.Timestamp
+	3,  // 15: wheelwork.v1.ListOperationsResponse.operations:type_name -> wheelwork.v1.Operation
+	0,  // 16: wheelwork.v1.Operations.StartOperation:input_type -> wheelwork.v1.StartOperationRequest
+	5,  // 17: wheelwork.v1.Operations.ListOperations:input_type -> wheelwork.v1.ListOperationsRequest
+	6,  // 18: wheelwork.v1.Operations.ListAllOperations:input_type -> wheelwork.v1.ListAllOperationsRequest
+	8,  // 19: wheelwork.v1.Operations.GetOperation:input_type -> wheelwork.v1.GetOperationRequest
+	9,  // 20: wheelwork.v1.Operations.CancelOperation:input_type -> wheelwork.v1.CancelOperationRequest
+	2,  // 21: wheelwork.v1.Operations.StartOperation:output_type -> wheelwork.v1.StartOperationResponse
+	7,  // 22: wheelwork.v1.Operations.ListOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	7,  // 23: wheelwork.v1.Operations.ListAllOperations:output_type -> wheelwork.v1.ListOperationsResponse
+	3,  // 24: wheelwork.v1.Operations.GetOperation:output_type -> wheelwork.v1.Operation
+	3,  // 25: wheelwork.v1.Operations.CancelOperation:output_type -> wheelwork.v1.Operation
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_v1_operation_proto_init() }
@@ -905,7 +1012,7 @@ func file_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_operation_proto_rawDesc), len(file_v1_operation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,9 @@ func Of(r *apiv1.StartOperationRequest) []string {
 	if r.GetModule() != "" {
 		all = append(all, "module="+r.GetModule())
 	}
+	if r.GetError() != "" {
+		all = append(all, "error="+r.GetError())
+	}
 	return all
 }
 
