@@ -118,7 +118,7 @@ func TestJobPages(t *testing.T) {
 	if len(names) != 120 || !slices.IsSorted(names) {
 		t.Errorf("%d jobs on the pages", len(names))
 	}
-	if _, body := s.do(t, "GET", "/apps/default/jobs", nil); !strings.Contains(body, "50 jobs on this page: 50 runs live, 1\u202f000 succeeded, 150 unsuccessful.") {
+	if _, body := s.do(t, "GET", "/apps/default/jobs", nil); !strings.Contains(body, "Jobs on this page: 50. Runs: 50 live, 1\u202f000 succeeded, 150 unsuccessful.") {
 		t.Error("the page lacks its totals")
 	}
 

@@ -28,7 +28,7 @@ import (
 func pages() map[string][]string {
 	all := map[string][]string{
 		"/apps/default":                             {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                        {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "<span>50 %</span>", "<span>2s</span>", "01MORE00000000000000000003", "The app has 1\u202f900\u202f000 jobs", `aria-sort="ascending"`},
+		"/apps/default/jobs":                        {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "<span>50 %</span>", "<span>2s</span>", "01MORE00000000000000000003", "Jobs of the app: 1\u202f900\u202f000", `aria-sort="ascending"`},
 		"/apps/default/jobs?prefix=nothing":         {"No job of this app"},
 		"/apps/default/calendars":                   {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
 		"/apps/default/calendars/weekend":           {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
