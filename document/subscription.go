@@ -71,30 +71,39 @@ func (p *parser) subscription(n, kind *yaml.Node) []*yaml.Node {
 	list := func(texts ...*yaml.Node) *yaml.Node {
 		return &yaml.Node{Kind: yaml.SequenceNode, Content: texts, Line: n.Line, Column: n.Column}
 	}
-	mapping := func(pairs ...any) *yaml.Node {
+	type pair struct {
+		name  string
+		value *yaml.Node // nil: the mapping does not have it
+	}
+	mapping := func(pairs ...pair) *yaml.Node {
 		m := &yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Column: n.Column}
-		for i := 0; i < len(pairs); i += 2 {
-			if value := pairs[i+1].(*yaml.Node); value != nil {
-				m.Content = append(m.Content, own(pairs[i].(string)), value)
+		for _, x := range pairs {
+			if x.value != nil {
+				m.Content = append(m.Content, own(x.name), x.value)
 			}
 		}
 		return m
 	}
-	events := fields["events"]
+	half := func(kind string, rest ...pair) *yaml.Node {
+		both := []pair{{"kind", own(kind)}}
+		for _, name := range []string{"app", "name", "description", "labels"} {
+			both = append(both, pair{name, fields[name]})
+		}
+		return mapping(append(both, rest...)...)
+	}
+	events, channels := fields["events"], list()
 	if events == nil {
 		events = list(own("succeeded"), own("failed"), own("timed_out"))
 	}
-	about := func(kind string) []any {
-		return []any{"kind", own(kind), "app", fields["app"], "name", fields["name"], "description", fields["description"], "labels", fields["labels"]}
-	}
-	names := list()
 	if fields["name"] != nil {
-		names = list(fields["name"])
+		channels = list(fields["name"])
 	}
 	return []*yaml.Node{
-		mapping(append(about(alertChannelKind.Name), "cloudevents", mapping("url", fields["url"], "mode", fields["mode"], "secret", fields["secret"]))...),
-		mapping(append(about(alertRuleKind.Name), "events", events, "select", fields["select"], "severity", own("info"), "group_by", list(own("run")),
-			"wait", own("0s"), "repeat", own("0s"), "channels", names)...),
+		half(alertChannelKind.Name,
+			pair{"cloudevents", mapping(pair{"url", fields["url"]}, pair{"mode", fields["mode"]}, pair{"secret", fields["secret"]})}),
+		half(alertRuleKind.Name,
+			pair{"events", events}, pair{"select", fields["select"]}, pair{"severity", own("info")}, pair{"group_by", list(own("run"))},
+			pair{"wait", own("0s")}, pair{"repeat", own("0s")}, pair{"channels", channels}),
 	}
 }
 
