@@ -43,9 +43,10 @@ type Options struct {
 }
 
 // Parse reads documents: YAML with any number of them, JSON objects one after another, or
-// lists in either. A subscription becomes two documents. Field names are those of the tables, in snake case or in camel case.
-// Numbers, dates and booleans in a text retain their spelling. The error is of type
-// [Problems] and has all mistakes, up to a thousand or so, unless the source cannot be read.
+// lists in either. A subscription becomes two documents. Field names are those of the tables, in
+// snake case or in camel case. Numbers, dates and booleans in a text retain their spelling. The
+// error is of type [Problems] and has all mistakes, up to a thousand or so, unless the source
+// cannot be read.
 func Parse(r io.Reader, opts Options) ([]*Document, error) {
 	roots, size, err := readSource(r, opts.File)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // document by an alert channel and an alert rule of its name (ADR 78).
 var subscriptionKind = indexed(&Kind{
 	Name: "Subscription",
-	Help: "A subscription sends an event for each run that ends to another program. It stands for an alert channel with `cloudevents` and an alert rule of its name, and commands show these two.",
+	Help: "A subscription sends an event for each run that ends to another program. It is short for an alert channel with `cloudevents` and an alert rule of its name, and commands show these two.",
 	Fields: concat([]Field{
 		{Path: "app", Type: Text, Default: "default", Help: "The app whose runs are sent, and whose secrets the subscription may name.", Example: "shop"},
 		{Path: "name", Type: Text, Required: true, Help: "The name of the channel and of the rule: letters, digits, `.`, `_`, `-`, at most 128.", Example: "warehouse"},

@@ -208,9 +208,9 @@ type Progress struct {
 
 // whole returns the operation as it is now, with the runs that it has found.
 func (p *Progress) whole() *apiv1.Operation {
-	op := p.Snapshot()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	op := proto.CloneOf(p.op)
 	op.Found = slices.Clone(p.found)
 	return op
 }

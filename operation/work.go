@@ -32,6 +32,7 @@ const (
 	tries       = 10                     // of a call while its partition moves
 	pause       = time.Second            // before the next try
 	maxDeferred = 10_000                 // jobs whose deletion waits for that of others
+	maxLive     = 10_000                 // live runs that a search remembers
 
 	noteHeader  = "wheelwork-note"
 	causeHeader = "wheelwork-cause"
@@ -145,11 +146,19 @@ func (w *work) do(ctx context.Context, p *Progress) error {
 }
 
 // find searches for the runs, the newest first. It does not count them before, which would be the same
-// search.
+// search. A run that ends while the search goes on is listed among the live ones and again among those
+// that have ended: it is found once, if it is one of the first maxLive live ones.
 func (w *work) find(ctx context.Context, p *Progress) error {
+	live := map[string]bool{}
 	for page, err := range w.pages(ctx) {
 		if err != nil {
 			return err
+		}
+		page = slices.DeleteFunc(page, func(o object) bool { return live[o.name] })
+		for _, o := range page {
+			if o.run.FinishedAt == nil && len(live) < maxLive {
+				live[o.name] = true
+			}
 		}
 		p.Found(page, w.read)
 	}

@@ -26,14 +26,15 @@ import (
 // fakeAPI is an API with jobs and runs in memory.
 type fakeAPI struct {
 	grpc.ClientConnInterface
-	mu    sync.Mutex
-	jobs  map[string]*apiv1.Job
-	runs  []*apiv1.Run
-	calls map[string]int      // by method
-	keys  map[string]int      // idempotency keys
-	heads map[string][]string // of the last change
-	late  atomic.Int64        // of each answer, in ns
-	fail  func(method, name string) error
+	mu      sync.Mutex
+	jobs    map[string]*apiv1.Job
+	runs    []*apiv1.Run
+	history []*apiv1.Run        // the second page of the runs
+	calls   map[string]int      // by method
+	keys    map[string]int      // idempotency keys
+	heads   map[string][]string // of the last change
+	late    atomic.Int64        // of each answer, in ns
+	fail    func(method, name string) error
 }
 
 func newFake(jobs int) *fakeAPI {
@@ -79,7 +80,14 @@ func (f *fakeAPI) Invoke(ctx context.Context, method string, args, reply any, _ 
 		}
 	case *apiv1.ListRunsRequest:
 		answer := reply.(*apiv1.ListRunsResponse)
-		for _, r := range f.runs {
+		runs := f.runs
+		switch {
+		case q.PageToken != "":
+			runs = f.history
+		case len(f.history) > 0:
+			answer.NextPageToken = "history"
+		}
+		for _, r := range runs {
 			if q.State == r.State {
 				answer.Runs = append(answer.Runs, proto.CloneOf(r))
 			}
@@ -363,6 +371,26 @@ func TestSearch(t *testing.T) {
 		resp, err := s.StartOperation(access.With(t.Context(), ann), &apiv1.StartOperationRequest{App: "shop", Kind: "runs.search", Error: "REFUSED", DryRun: true})
 		if err != nil || resp.Matched != 1 || resp.Runs[0].Id != "run-001" {
 			t.Errorf("preview: %v, %v", resp, err)
+		}
+	})
+}
+
+// TestSearchOfARunThatEnds lists a run with the live ones, and again in the history.
+func TestSearchOfARunThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(0)
+		at := timestamppb.New(time.Now())
+		f.runs = []*apiv1.Run{{Id: "ends"}, {Id: "goes-on"}}
+		f.history = []*apiv1.Run{{Id: "ends", FinishedAt: at}, {Id: "ended", FinishedAt: at}}
+		s, op := f.begin(t, &apiv1.StartOperationRequest{App: "shop", Kind: "runs.search", All: true})
+		synctest.Wait()
+		got := now(t, s, op)
+		var found []string
+		for _, r := range got.Found {
+			found = append(found, r.Id)
+		}
+		if want := []string{"ends", "goes-on", "ended"}; got.Done != 3 || !slices.Equal(found, want) {
+			t.Errorf("%s: found %v, want %v", counts(got), found, want)
 		}
 	})
 }
